@@ -1,0 +1,48 @@
+// KernelCall + machine -> KernelTime, memoised per distinct call.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+
+#include "estimator/core/result.h"
+#include "estimator/hardware/calibration.h"
+#include "estimator/hardware/catalogue.h"
+#include "estimator/hardware/cluster.h"
+#include "estimator/hardware/device.h"
+#include "estimator/timing/kernel_call.h"
+#include "estimator/timing/kernel_time.h"
+
+namespace rooftile {
+
+// Everything that timing needs to know about the machine; plain values, owned by the caller and outliving the timer.
+struct Machine {
+  Device device;
+  Catalogue catalogue;      // of the device's architecture
+  Calibration calibration;  // layers that apply to this device, lowest first
+  Cluster cluster;
+};
+
+// Why a kernel cannot run on a device ("fp8 needs Ada, Hopper or later"), or an empty string.
+std::string unsupported_reason(const KernelCall& call, const Device& device);
+
+// Times kernels on one machine under one mode and clock state. Not thread-safe: one timer per thread. References stay valid until the timer is destroyed.
+class KernelTimer {
+ public:
+  KernelTimer(const Machine& machine, Mode mode, ClockState clocks);
+  ~KernelTimer();
+  KernelTimer(KernelTimer&&) noexcept;
+  KernelTimer& operator=(KernelTimer&&) = delete;
+
+  const KernelTime& operator()(const KernelCall& call);
+
+  // Names of the calibration layers that supplied constants.
+  std::vector<std::string> layers() const;
+  std::size_t distinct_calls() const { return times_.size(); }
+
+ private:
+  struct Model;  // constants resolved once from device, catalogue and calibration
+  std::unique_ptr<Model> model_;
+  std::unordered_map<KernelCall, KernelTime, KernelCallHash> times_;
+};
+
+}  // namespace rooftile
