@@ -205,17 +205,9 @@ Result<Prediction> predict(const Graph& graph, const Options& requested, const M
     if (stages[i].time.busy_s() > stages[slowest].time.busy_s()) slowest = i;
     if (stages[i].memory.peak_bytes > stages[fullest].memory.peak_bytes) fullest = i;
   }
-  // Distinct stages stand for all of them: first and last once, the rest by their layers.
   for (const StageResult& stage : stages) {
-    const double share = stages.size() == 1 ? static_cast<double>(options.layout.pp) : 1.0;
-    bytes_all += stage.time.bytes * ranks * share;
-    flops_hardware += stage.time.flops_hardware * ranks * share;
-  }
-  if (options.layout.pp > static_cast<std::int64_t>(stages.size()) && stages.size() > 1) {
-    const auto missing = static_cast<double>(options.layout.pp) - static_cast<double>(stages.size());
-    const StageResult& middle = stages[std::min<std::size_t>(1, stages.size() - 1)];
-    bytes_all += middle.time.bytes * ranks * missing;
-    flops_hardware += middle.time.flops_hardware * ranks * missing;
+    bytes_all += stage.time.bytes * ranks * static_cast<double>(stage.stage.count);
+    flops_hardware += stage.time.flops_hardware * ranks * static_cast<double>(stage.stage.count);
   }
   const StageResult& chosen = stages[slowest];
   prediction.rows.reserve(chosen.calls.size());

@@ -321,7 +321,7 @@ std::vector<Stage> stages_of(const Graph& graph, const Layout& layout) {
   const auto total = static_cast<std::int64_t>(graph.layers.size());
   std::int64_t next = 0;
   for (std::int64_t p = 0; p < layout.pp; ++p) {
-    Stage stage{std::vector<std::int64_t>(graph.segments.size(), 0), 0};
+    Stage stage{std::vector<std::int64_t>(graph.segments.size(), 0), 0, 1};
     const bool first = p == 0, last = p + 1 == layout.pp;
     for (std::size_t s = 0; s < graph.segments.size(); ++s) {
       const Segment& segment = graph.segments[s];
@@ -332,7 +332,12 @@ std::vector<Stage> stages_of(const Graph& graph, const Layout& layout) {
     stage.layers = total / layout.pp + (p < total % layout.pp ? 1 : 0);
     for (std::int64_t i = 0; i < stage.layers; ++i) ++stage.repeats[graph.layers[static_cast<std::size_t>(next + i)]];
     next += stage.layers;
-    if (std::find(stages.begin(), stages.end(), stage) == stages.end()) stages.push_back(std::move(stage));
+    const auto like = std::find_if(stages.begin(), stages.end(), [&](const Stage& other) { return other.repeats == stage.repeats; });
+    if (like != stages.end()) {
+      ++like->count;
+    } else {
+      stages.push_back(std::move(stage));
+    }
   }
   return stages;
 }

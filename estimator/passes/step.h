@@ -46,7 +46,7 @@ struct LoweredCall {
 struct Stage {
   std::vector<std::int64_t> repeats;  // by segment
   std::int64_t layers = 0;
-  bool operator==(const Stage&) const = default;
+  std::int64_t count = 1;  // stages like this one
 };
 
 // forward graph -> + backward, recomputation, optimizer.
@@ -55,7 +55,7 @@ StepGraph differentiate(const Graph& graph, const Options& options);
 // -> the sizes of one rank of a pipeline stage, with the communication between ranks. Segment::repeat becomes the stage's. Collectives belong to the segment they serve.
 StepGraph shard(const StepGraph& step, const Options& options, const Runtime& runtime, const Stage& stage);
 
-// The pipeline stages that differ (first, middle, last); one stage without pipeline parallelism.
+// The pipeline stages that differ (first, middle, last), each with how many there are; one stage without pipeline parallelism.
 std::vector<Stage> stages_of(const Graph& graph, const Layout& layout);
 
 // operators -> kernels, by the runtime's rules.
