@@ -35,8 +35,8 @@ struct MathRate {
 struct Device {
   std::string id, name;
   Architecture architecture = Architecture::hopper;
-  std::string file;      // where it was read from
-  std::string variant;   // "ga100", "ad102": GPUs of one architecture that differ (ga100 and ga102)
+  std::string file;            // where it was read from
+  std::string variant;         // "ga100", "ad102": GPUs of one architecture that differ (ga100 and ga102)
   int compute_capability = 0;  // 90 for 9.0
 
   int sms = 0;
@@ -57,10 +57,10 @@ struct Device {
   double registers_per_sm = 65536;
   double max_threads_per_sm = 0;
 
-  std::string link;               // "nvlink4", "pcie4", ...
-  double link_bandwidth = 0;      // B/s out of one GPU, one direction
-  double pcie_bandwidth = 0;      // B/s, one direction
-  std::string cluster;            // id of the cluster that is meant when none is named
+  std::string link;           // "nvlink4", "pcie4", ...
+  double link_bandwidth = 0;  // B/s out of one GPU, one direction
+  double pcie_bandwidth = 0;  // B/s, one direction
+  std::string cluster;        // id of the cluster that is meant when none is named
 
   std::vector<Fact> facts;
 
