@@ -15,7 +15,8 @@ namespace {
 // Segment names by whether layers differ in attention, in their feed-forward, or in both.
 std::string_view layer_name(LayerVariant variant, bool kinds_differ, bool mixtures_differ) {
   const bool local = variant.kind == LayerKind::local;
-  if (kinds_differ && mixtures_differ) return local ? (variant.mixture ? "layer_local_mixture" : "layer_local_dense") : (variant.mixture ? "layer_global_mixture" : "layer_global_dense");
+  if (kinds_differ && mixtures_differ)
+    return local ? (variant.mixture ? "layer_local_mixture" : "layer_local_dense") : (variant.mixture ? "layer_global_mixture" : "layer_global_dense");
   if (kinds_differ) return local ? "layer_local" : "layer_global";
   if (mixtures_differ) return variant.mixture ? "layer_mixture" : "layer_dense";
   return "layer";
@@ -68,11 +69,13 @@ TensorId add_token_embedding(GraphBuilder& builder, const Stack& stack, bool tie
   builder.op(OpKind::embedding, "embedding", embedding, {ids}, {x});
   if (width != spec.hidden) x = builder.linear({"project_in", stack.tokens, width, spec.hidden, Split::none, false}, x);
   if (spec.token_types > 0) {
-    x = builder.pointwise(OpKind::position_add, "token_types", PointwiseKind::add, {x}, {stack.tokens, spec.hidden}, Split::sequence, builder.product("token_types", {spec.token_types, spec.hidden}));
+    x = builder.pointwise(OpKind::position_add, "token_types", PointwiseKind::add, {x}, {stack.tokens, spec.hidden}, Split::sequence,
+                          builder.product("token_types", {spec.token_types, spec.hidden}));
   }
   if (spec.positions == PositionKind::learned) {
     const std::int64_t rows = builder.sum("positions", spec.max_positions, spec.position_offset);
-    x = builder.pointwise(OpKind::position_add, "positions", PointwiseKind::add, {x}, {stack.tokens, spec.hidden}, Split::sequence, builder.product("positions", {rows, spec.hidden}));
+    x = builder.pointwise(OpKind::position_add, "positions", PointwiseKind::add, {x}, {stack.tokens, spec.hidden}, Split::sequence,
+                          builder.product("positions", {rows, spec.hidden}));
   }
   if (spec.positions == PositionKind::relative || spec.positions == PositionKind::alibi) {
     const bool relative = spec.positions == PositionKind::relative;
@@ -241,15 +244,22 @@ Result<Graph> expand(const ModelSpec& spec, const Options& options) {
   GraphBuilder builder(graph, options.dtype, eight_bits ? DType::bf16 : options.dtype);
   switch (spec.kind) {
     case ModelKind::decoder:
-    case ModelKind::encoder: expand_one_stack(builder, spec, options, seq); break;
+    case ModelKind::encoder:
+      expand_one_stack(builder, spec, options, seq);
+      break;
     case ModelKind::encoder_decoder:
-    case ModelKind::speech: expand_two_stacks(builder, spec, options, seq); break;
-    case ModelKind::vision: expand_vision(builder, spec, options); break;
+    case ModelKind::speech:
+      expand_two_stacks(builder, spec, options, seq);
+      break;
+    case ModelKind::vision:
+      expand_vision(builder, spec, options);
+      break;
   }
   if (builder.error()) return tl::unexpected(*builder.error());
   graph.batch = options.mbs;
   graph.seq = options.phase == Phase::decode ? 1 : seq;
-  if (!generates && options.phase == Phase::prefill) graph.warnings.push_back({"prefill_without_cache", fmt::format("a {} has no KV cache: prefill is its forward pass", name_in(kModelKinds, spec.kind))});
+  if (!generates && options.phase == Phase::prefill)
+    graph.warnings.push_back({"prefill_without_cache", fmt::format("a {} has no KV cache: prefill is its forward pass", name_in(kModelKinds, spec.kind))});
   return graph;
 }
 

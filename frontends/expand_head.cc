@@ -86,8 +86,12 @@ void add_head(GraphBuilder& builder, const Stack& stack, const Options& options,
   switch (spec.head) {
     case HeadKind::causal_lm:
     case HeadKind::seq2seq_lm:
-    case HeadKind::masked_lm: add_language_head(builder, stack, options, x); break;
-    case HeadKind::classifier: add_classifier(builder, stack, options, x); break;
+    case HeadKind::masked_lm:
+      add_language_head(builder, stack, options, x);
+      break;
+    case HeadKind::classifier:
+      add_classifier(builder, stack, options, x);
+      break;
     case HeadKind::none:
       set_output(builder, "last_hidden_state", x, {stack.batch, stack.seq_q, spec.hidden});
       if (spec.pooler) {

@@ -7,11 +7,16 @@ namespace {
 
 PointwiseKind activation_kernel(ActivationKind activation) {
   switch (activation) {
-    case ActivationKind::gelu: return PointwiseKind::gelu;
-    case ActivationKind::relu: return PointwiseKind::relu;
-    case ActivationKind::silu: return PointwiseKind::silu;
-    case ActivationKind::swiglu: return PointwiseKind::silu_mul;
-    case ActivationKind::geglu: return PointwiseKind::gelu_mul;
+    case ActivationKind::gelu:
+      return PointwiseKind::gelu;
+    case ActivationKind::relu:
+      return PointwiseKind::relu;
+    case ActivationKind::silu:
+      return PointwiseKind::silu;
+    case ActivationKind::swiglu:
+      return PointwiseKind::silu_mul;
+    case ActivationKind::geglu:
+      return PointwiseKind::gelu_mul;
   }
   return PointwiseKind::gelu;
 }
@@ -85,7 +90,8 @@ TensorId add_mixture(GraphBuilder& builder, const Stack& stack, TensorId x) {
     const TensorId gate = builder.tensor("experts_gate_up", {stack.tokens, moe.top_k, moe.expert_hidden}, Split::expert);
     const TensorId up = builder.tensor("experts_gate_up", {stack.tokens, moe.top_k, moe.expert_hidden}, Split::expert);
     builder.op(OpKind::grouped_linear, "experts_gate_up", expert, {spread}, {gate, up});
-    active = builder.pointwise(OpKind::gated_activation, "experts_act", activation_kernel(spec.activation), {gate, up}, {stack.tokens, moe.top_k, moe.expert_hidden}, Split::expert);
+    active =
+        builder.pointwise(OpKind::gated_activation, "experts_act", activation_kernel(spec.activation), {gate, up}, {stack.tokens, moe.top_k, moe.expert_hidden}, Split::expert);
   } else {
     const TensorId up = builder.tensor("experts_up", {stack.tokens, moe.top_k, moe.expert_hidden}, Split::expert);
     builder.op(OpKind::grouped_linear, "experts_up", expert, {spread}, {up});
@@ -149,7 +155,9 @@ TensorId add_feed_forward(GraphBuilder& builder, const Stack& stack, bool mixtur
 
 TensorId add_layer(GraphBuilder& builder, const Stack& stack, LayerVariant variant, TensorId x) {
   const ModelSpec& spec = stack.spec;
-  const auto residual = [&](std::string_view name, TensorId a, TensorId b) { return builder.pointwise(OpKind::residual, name, PointwiseKind::add, {a, b}, {stack.tokens, spec.hidden}); };
+  const auto residual = [&](std::string_view name, TensorId a, TensorId b) {
+    return builder.pointwise(OpKind::residual, name, PointwiseKind::add, {a, b}, {stack.tokens, spec.hidden});
+  };
   if (spec.parallel_residual) {
     const TensorId normed = add_norm(builder, stack, "attention_norm", x);
     const TensorId ffn_in = spec.shared_parallel_norm ? normed : add_norm(builder, stack, "ffn_norm", x);

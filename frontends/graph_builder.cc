@@ -117,8 +117,8 @@ TensorId GraphBuilder::norm(OpKind kind, std::string_view name, TensorId x, std:
   return y;
 }
 
-TensorId GraphBuilder::pointwise(OpKind kind, std::string_view name, PointwiseKind function, std::initializer_list<TensorId> inputs, std::initializer_list<std::int64_t> sizes, Split split,
-                                 std::int64_t parameters) {
+TensorId GraphBuilder::pointwise(OpKind kind, std::string_view name, PointwiseKind function, std::initializer_list<TensorId> inputs, std::initializer_list<std::int64_t> sizes,
+                                 Split split, std::int64_t parameters) {
   const TensorId y = tensor(name, sizes, split);
   PointwiseAttrs attrs;
   attrs.kind = function;

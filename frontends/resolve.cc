@@ -20,11 +20,15 @@ tl::unexpected<Error> missing(std::string_view key, std::string hint) { return f
 bool head_fits(ModelKind kind, HeadKind head) {
   if (head == HeadKind::none) return true;
   switch (kind) {
-    case ModelKind::decoder: return head == HeadKind::causal_lm || head == HeadKind::classifier;
-    case ModelKind::encoder: return head == HeadKind::masked_lm || head == HeadKind::classifier;
-    case ModelKind::vision: return head == HeadKind::classifier;
+    case ModelKind::decoder:
+      return head == HeadKind::causal_lm || head == HeadKind::classifier;
+    case ModelKind::encoder:
+      return head == HeadKind::masked_lm || head == HeadKind::classifier;
+    case ModelKind::vision:
+      return head == HeadKind::classifier;
     case ModelKind::encoder_decoder:
-    case ModelKind::speech: return head == HeadKind::seq2seq_lm;
+    case ModelKind::speech:
+      return head == HeadKind::seq2seq_lm;
   }
   return false;
 }
@@ -49,7 +53,8 @@ Result<void> fill_stacks(ModelSpec& spec) {
   } else if (spec.layers == 0) {
     return missing("layers", "the number of layers, for instance 32");
   }
-  if (spec.layers > 2 * kMaxLayers || (!two_stacks && spec.layers > kMaxLayers)) return fail(ErrorCode::invalid, fmt::format("{} layers; at most {} are computed", spec.layers, kMaxLayers));
+  if (spec.layers > 2 * kMaxLayers || (!two_stacks && spec.layers > kMaxLayers))
+    return fail(ErrorCode::invalid, fmt::format("{} layers; at most {} are computed", spec.layers, kMaxLayers));
   return {};
 }
 
@@ -104,7 +109,8 @@ Result<void> fill_positions(ModelSpec& spec) {
     std::int64_t limit = 2048;
     if (const auto run = spec.run.find("seq"); run != spec.run.end()) {
       // `seq` may be a range, which is the command line's to understand; a plain number above the default raises it.
-      if (!run->second.empty() && run->second.size() < 10 && run->second.find_first_not_of("0123456789") == std::string::npos) limit = std::max(limit, std::int64_t{std::stoll(run->second)});
+      if (!run->second.empty() && run->second.size() < 10 && run->second.find_first_not_of("0123456789") == std::string::npos)
+        limit = std::max(limit, std::int64_t{std::stoll(run->second)});
     }
     fill(spec, "max_positions", spec.max_positions, limit, "not given");
   }
@@ -132,10 +138,12 @@ Result<ModelSpec> resolve(ModelSpec spec) {
   const bool tokens = spec.kind != ModelKind::vision;
   if (tokens && spec.vocab == 0) return missing("vocab", "the size of the vocabulary, for instance 32000");
   if (spec.ffn_hidden == 0 && has_dense_layers(spec)) {
-    return missing("ffn_hidden", spec.hidden < INT64_MAX / 4 ? fmt::format("the width of the feed-forward layer; 4 x hidden = {} is usual without a gate", 4 * spec.hidden) : "the width of the feed-forward layer");
+    return missing("ffn_hidden", spec.hidden < INT64_MAX / 4 ? fmt::format("the width of the feed-forward layer; 4 x hidden = {} is usual without a gate", 4 * spec.hidden)
+                                                             : "the width of the feed-forward layer");
   }
   if (spec.encoder_ffn_hidden == 0 && spec.encoder_layers > 0) spec.encoder_ffn_hidden = spec.ffn_hidden;
-  if (!(spec.rotary_fraction > 0) || spec.rotary_fraction > 1) return fail(ErrorCode::invalid, fmt::format("rotary_fraction is {}, and must be above 0 and at most 1", spec.rotary_fraction));
+  if (!(spec.rotary_fraction > 0) || spec.rotary_fraction > 1)
+    return fail(ErrorCode::invalid, fmt::format("rotary_fraction is {}, and must be above 0 and at most 1", spec.rotary_fraction));
   if (!(spec.dropout >= 0) || spec.dropout >= 1) return fail(ErrorCode::invalid, fmt::format("dropout is {}, and must be at least 0 and below 1", spec.dropout));
   if (!spec.layer_pattern.empty()) {
     spec.layer_pattern = shortest_period(spec.layer_pattern);

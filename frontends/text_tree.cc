@@ -22,12 +22,18 @@ const TextNode* TextNode::find(std::string_view key) const {
 
 std::string_view describe(TextNode::Kind kind) {
   switch (kind) {
-    case TextNode::Kind::null: return "nothing";
-    case TextNode::Kind::boolean: return "true or false";
-    case TextNode::Kind::number: return "a number";
-    case TextNode::Kind::text: return "a word";
-    case TextNode::Kind::list: return "a list";
-    case TextNode::Kind::map: return "a map";
+    case TextNode::Kind::null:
+      return "nothing";
+    case TextNode::Kind::boolean:
+      return "true or false";
+    case TextNode::Kind::number:
+      return "a number";
+    case TextNode::Kind::text:
+      return "a word";
+    case TextNode::Kind::list:
+      return "a list";
+    case TextNode::Kind::map:
+      return "a map";
   }
   return "nothing";
 }

@@ -12,9 +12,39 @@ namespace rooftile {
 namespace {
 
 // Options of `estimate` that a model may suggest under `run:`; written with _ or -.
-constexpr std::string_view kRunOptions[] = {"device",    "phase",   "dtype", "mbs",       "gbs",         "seq",          "context", "runtime", "attention", "precision",   "optimizer",
-                                            "recompute", "clocks",  "mode",  "gpus",      "calibration", "cuda_graphs",  "cluster", "tp",      "sp",        "pp",          "vpp",
-                                            "cp",        "ep",      "etp",   "dp",        "dp_shard",    "gpus_per_node", "zero",   "layers",  "format",    "pp_schedule", "overlap_grad_reduce",
+constexpr std::string_view kRunOptions[] = {"device",
+                                            "phase",
+                                            "dtype",
+                                            "mbs",
+                                            "gbs",
+                                            "seq",
+                                            "context",
+                                            "runtime",
+                                            "attention",
+                                            "precision",
+                                            "optimizer",
+                                            "recompute",
+                                            "clocks",
+                                            "mode",
+                                            "gpus",
+                                            "calibration",
+                                            "cuda_graphs",
+                                            "cluster",
+                                            "tp",
+                                            "sp",
+                                            "pp",
+                                            "vpp",
+                                            "cp",
+                                            "ep",
+                                            "etp",
+                                            "dp",
+                                            "dp_shard",
+                                            "gpus_per_node",
+                                            "zero",
+                                            "layers",
+                                            "format",
+                                            "pp_schedule",
+                                            "overlap_grad_reduce",
                                             "overlap_param_gather"};
 
 template <typename Enum, std::size_t N>
@@ -77,7 +107,8 @@ void read_moe(MapReader& map, ModelSpec& spec) {
   MapReader moe(*node, map.file(), map.error());
   const bool experts = moe.integer("experts", spec.moe.experts);
   const bool top_k = moe.integer("top_k", spec.moe.top_k);
-  if (!map.failed() && !(experts && top_k)) map.fail_at(node->mark, fmt::format("moe needs '{}'", experts ? "top_k" : "experts"), "moe: {experts: 8, top_k: 2, expert_hidden: 14336}");
+  if (!map.failed() && !(experts && top_k))
+    map.fail_at(node->mark, fmt::format("moe needs '{}'", experts ? "top_k" : "experts"), "moe: {experts: 8, top_k: 2, expert_hidden: 14336}");
   moe.integer("expert_hidden", spec.moe.expert_hidden);
   moe.integer("shared_experts", spec.moe.shared_experts, 0);
   moe.integer("shared_hidden", spec.moe.shared_hidden, 0);
@@ -106,7 +137,8 @@ void read_mla(MapReader& map, ModelSpec& spec) {
   mla.integer("q_lora_rank", spec.mla.q_lora_rank, 0);
   const bool all = mla.integer("kv_lora_rank", spec.mla.kv_lora_rank) & mla.integer("qk_nope_head_dim", spec.mla.qk_nope_head_dim) &
                    mla.integer("qk_rope_head_dim", spec.mla.qk_rope_head_dim) & mla.integer("v_head_dim", spec.mla.v_head_dim);
-  if (!all && !map.failed()) map.fail_at(node->mark, "mla needs kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim and v_head_dim", "q_lora_rank may be left out: a plain query projection");
+  if (!all && !map.failed())
+    map.fail_at(node->mark, "mla needs kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim and v_head_dim", "q_lora_rank may be left out: a plain query projection");
   mla.refuse_unread("in mla");
 }
 
@@ -217,11 +249,16 @@ void read_structure(MapReader& map, ModelSpec& spec) {
 
 HeadKind default_head(ModelKind kind) {
   switch (kind) {
-    case ModelKind::decoder: return HeadKind::causal_lm;
-    case ModelKind::encoder: return HeadKind::masked_lm;
-    case ModelKind::encoder_decoder: return HeadKind::seq2seq_lm;
-    case ModelKind::vision: return HeadKind::classifier;
-    case ModelKind::speech: return HeadKind::none;
+    case ModelKind::decoder:
+      return HeadKind::causal_lm;
+    case ModelKind::encoder:
+      return HeadKind::masked_lm;
+    case ModelKind::encoder_decoder:
+      return HeadKind::seq2seq_lm;
+    case ModelKind::vision:
+      return HeadKind::classifier;
+    case ModelKind::speech:
+      return HeadKind::none;
   }
   return HeadKind::none;
 }
@@ -245,7 +282,8 @@ Result<ModelSpec> read_yaml_model(std::string_view text, const std::string& file
   }
   if (!word(map, "kind", kModelKinds, spec.kind)) fill(spec, "kind", spec.kind, ModelKind::decoder, "decoder", "default");
   if (!word(map, "norm", kNorms, spec.norm)) fill(spec, "norm", spec.norm, NormKind::layernorm, "layernorm", "default");
-  if (!word(map, "head", kHeadKinds, spec.head)) fill(spec, "head", spec.head, default_head(spec.kind), name_in(kHeadKinds, default_head(spec.kind)), fmt::format("default for {}", name_in(kModelKinds, spec.kind)));
+  if (!word(map, "head", kHeadKinds, spec.head))
+    fill(spec, "head", spec.head, default_head(spec.kind), name_in(kHeadKinds, default_head(spec.kind)), fmt::format("default for {}", name_in(kModelKinds, spec.kind)));
   read_sizes(map, spec);
   read_structure(map, spec);
   read_bias(map, spec);
