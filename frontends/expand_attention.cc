@@ -48,7 +48,8 @@ void add_rotary(GraphBuilder& builder, const Stack& stack, Heads& heads) {
   rotary.tokens = stack.tokens;
   rotary.heads = stack.heads;
   rotary.kv_heads = stack.kv_heads;
-  rotary.rotary_dim = static_cast<std::int64_t>(static_cast<double>(stack.head_dim) * stack.spec.rotary_fraction);
+  const double fraction = stack.spec.rotary_fraction;
+  rotary.rotary_dim = fraction >= 1 ? stack.head_dim : static_cast<std::int64_t>(static_cast<double>(stack.head_dim) * fraction);
   const TensorId q = builder.tensor("rotary", {stack.tokens, stack.heads, stack.head_dim}, Split::column);
   const TensorId k = builder.tensor("rotary", {stack.tokens, stack.kv_heads, stack.head_dim}, Split::column);
   builder.op(OpKind::rotary, "rotary", rotary, {heads.q, heads.k}, {q, k});
