@@ -25,9 +25,9 @@ struct BiasSpec {
 
 struct MoeSpec {
   std::int64_t experts = 0, top_k = 0, expert_hidden = 0, shared_experts = 0, shared_hidden = 0, first_dense_layers = 0, every = 1;
-  bool shared_gate = false;   // Qwen2-MoE: a [hidden, 1] gate on the shared expert
-  bool router_bias = false;   // learned, counted (GPT-OSS)
-  bool expert_bias = false;   // GPT-OSS
+  bool shared_gate = false;  // Qwen2-MoE: a [hidden, 1] gate on the shared expert
+  bool router_bias = false;  // learned, counted (GPT-OSS)
+  bool expert_bias = false;  // GPT-OSS
 };
 
 struct MlaSpec {
@@ -60,27 +60,27 @@ struct ModelSpec {
   std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0, vocab = 0, ffn_hidden = 0, max_positions = 0;
   ActivationKind activation = ActivationKind::gelu;
   NormKind norm = NormKind::layernorm;
-  bool norm_bias = true;           // a layernorm's bias
+  bool norm_bias = true;  // a layernorm's bias
   PositionKind positions = PositionKind::learned;
   std::int64_t position_offset = 0;  // rows of the learned table beyond max_positions (OPT: 2)
   std::int64_t relative_buckets = 32;
   bool tied_embeddings = true;
   BiasSpec bias;
-  bool fused_qkv = true;           // one matmul for q, k and v (GPT-2, Megatron); else three
-  bool fused_gate_up = false;      // one matmul for gate and up
+  bool fused_qkv = true;       // one matmul for q, k and v (GPT-2, Megatron); else three
+  bool fused_gate_up = false;  // one matmul for gate and up
   bool parallel_residual = false;
   bool shared_parallel_norm = false;  // one norm feeds attention and FFN of a parallel block (Falcon 7B, GPT-J)
-  bool post_norm = false;          // normalisation after the residual instead of before the sublayer (BERT)
-  bool final_norm = true;          // norm after the last layer
-  bool embedding_norm = false;     // norm after the embeddings (BERT, BLOOM)
-  bool post_norms = false;         // further norms on the outputs of attention and FFN (Gemma 2 and 3)
+  bool post_norm = false;             // normalisation after the residual instead of before the sublayer (BERT)
+  bool final_norm = true;             // norm after the last layer
+  bool embedding_norm = false;        // norm after the embeddings (BERT, BLOOM)
+  bool post_norms = false;            // further norms on the outputs of attention and FFN (Gemma 2 and 3)
   bool qk_norm = false;
-  bool qk_norm_full = false;       // over all heads together (OLMoE) instead of per head
-  bool attention_sinks = false;    // GPT-OSS
+  bool qk_norm_full = false;                               // over all heads together (OLMoE) instead of per head
+  bool attention_sinks = false;                            // GPT-OSS
   bool attention_softcap = false, logits_softcap = false;  // Gemma 2
   double rotary_fraction = 1.0;
-  std::int64_t token_types = 0;    // BERT's second table
-  std::int64_t word_embed_dim = 0; // OPT-350m: embeddings narrower than hidden (0: hidden)
+  std::int64_t token_types = 0;     // BERT's second table
+  std::int64_t word_embed_dim = 0;  // OPT-350m: embeddings narrower than hidden (0: hidden)
   double dropout = 0;
   DType dtype = DType::bf16;
   std::int64_t sliding_window = 0;
