@@ -27,6 +27,12 @@ class Lookup {
     return at->second;
   }
 
+  // The value under the special name, else under the general one.
+  double get_either(const std::string& special, std::string_view general, double neutral) const {
+    if (const auto value = find(special)) return *value;
+    return get(general, neutral);
+  }
+
   double get(std::string_view key, double neutral) const {
     if (const auto value = find(key)) return *value;
     if (std::find(missing_.begin(), missing_.end(), key) == missing_.end()) missing_.emplace_back(key);
@@ -77,13 +83,14 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
 
   for (std::size_t i = 0; i < kAttentionKernels; ++i) {
     const auto kernel = static_cast<AttentionKernel>(i);
-    if (kernel == AttentionKernel::fastest || kernel == AttentionKernel::standard) continue;
+    if (kernel == AttentionKernel::fastest || kernel == AttentionKernel::standard || machine.device.architecture < Architecture::ampere) continue;
+    if (kernel == AttentionKernel::flash3 && machine.device.architecture != Architecture::hopper) continue;
     const std::string prefix = "attention." + std::string(name_of(kernel)) + ".";
     AttentionConstants& a = constants.attention[i];
-    a.fwd_efficiency = lookup.find(prefix + "fwd.efficiency").value_or(lookup.get("attention.fwd.efficiency", 1));
-    a.bwd_efficiency = lookup.find(prefix + "bwd.efficiency").value_or(lookup.get("attention.bwd.efficiency", 1));
-    a.overlap_p = std::max(1.0, lookup.find(prefix + "overlap_p").value_or(lookup.get("attention.overlap_p", 1)));
-    a.tile_tail = lookup.find(prefix + "tile_tail").value_or(lookup.get("attention.tile_tail", 0));
+    a.fwd_efficiency = lookup.get_either(prefix + "fwd.efficiency", "attention.fwd.efficiency", 1);
+    a.bwd_efficiency = lookup.get_either(prefix + "bwd.efficiency", "attention.bwd.efficiency", 1);
+    a.overlap_p = std::max(1.0, lookup.get_either(prefix + "overlap_p", "attention.overlap_p", 1));
+    a.tile_tail = lookup.get_either(prefix + "tile_tail", "attention.tile_tail", 0);
   }
   constants.attention_vector_ops = lookup.get("attention.vector_ops", 0);
   constants.attention_tile_s = lookup.get("attention.tile_s", 0);
@@ -94,7 +101,7 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
     const std::string name(name_of(static_cast<KernelClass>(i)));
     constants.efficiency[i] = lookup.find(name + ".efficiency").value_or(constants.stream_efficiency);
     constants.backward_efficiency[i] = lookup.find(name + ".bwd.efficiency").value_or(constants.efficiency[i]);
-    constants.spec_p90[i] = lookup.find("interval." + name + ".spec_p90").value_or(lookup.get("interval.spec_p90", 1));
+    constants.spec_p90[i] = lookup.get_either("interval." + name + ".spec_p90", "interval.spec_p90", 1);
   }
   return constants;
 }

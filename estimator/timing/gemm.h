@@ -22,35 +22,27 @@ class GemmModel {
   // All fields of KernelTime except confidence and error.
   KernelTime time(const GemmShape& shape, DType dtype, ClockState clocks) const;
 
-  // The candidates of one call with their times, best first; for `explain`. Same order of evaluation as time().
-  struct Candidate {
-    std::string_view family;
-    int tile_m = 0, tile_n = 0, split_k = 1;
-    double waves = 0, time_s = 0;
-  };
-  std::vector<Candidate> candidates(const GemmShape& shape, DType dtype, ClockState clocks) const;
-
  private:
   struct Tile {
     int m, n, k;
-    int ctas;                 // that one SM holds at once
-    double mma_cycles;        // of one K step at the family's steady rate
-    double l2_cycles;         // of one K step's loads from L2
-    double latency_cycles;    // least time of one K step: load latency over the stages in flight
-    double fill_cycles;       // first load
+    int ctas;               // that one SM holds at once
+    double mma_cycles;      // of one K step at the family's steady rate
+    double l2_cycles;       // of one K step's loads from L2
+    double latency_cycles;  // least time of one K step: load latency over the stages in flight
+    double fill_cycles;     // first load
   };
   struct Family {
     std::string_view name;
     int min_alignment, max_alignment;
     double rate;  // instruction rate, relative to the dtype's peak
     bool persistent;
-    int min_tile_m, min_tile_n;
     std::vector<Tile> tiles;
     std::vector<int> split_k;
   };
   struct Math {  // one dtype on this device
     double peak_flops = 0;
     double clock_hz = 0;  // at which peak_flops is stated
+    GemmConstants constants;
     std::vector<Family> families;
   };
   struct Shape;
