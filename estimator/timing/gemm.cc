@@ -20,6 +20,12 @@ constexpr double kOperandRegisters = 8192;   // of a CTA besides its accumulator
 constexpr double kLeastSplitK = 256;         // a shorter K is never split
 constexpr double kSplitBelowFill = 2.0 / 3;  // K is split only when tiles fill less than this share of the CTAs that run at once
 
+// Whole numbers of tiles. Sizes below 2^31, the usual ones, take the much faster 32-bit division.
+inline std::int64_t tiles_of(std::int64_t size, std::int64_t tile) {
+  if (size < (std::int64_t{1} << 31)) return (static_cast<std::uint32_t>(size) + static_cast<std::uint32_t>(tile) - 1) / static_cast<std::uint32_t>(tile);
+  return ceil_div(size, tile);
+}
+
 std::int64_t leading_a(const GemmShape& s) { return s.layout == GemmLayout::nt || s.layout == GemmLayout::nn ? s.k : s.m; }
 std::int64_t leading_b(const GemmShape& s) { return s.layout == GemmLayout::nn || s.layout == GemmLayout::tn ? s.n : s.k; }
 
@@ -123,6 +129,8 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
       tile.l2_cycles = constants_.l2_bytes_per_clock_per_sm > 0 ? stage_bytes / constants_.l2_bytes_per_clock_per_sm : 0;
       tile.latency_cycles = latency_cycles / std::max(1, stages - 1);
       tile.fill_cycles = latency_cycles;
+      tile.epilogue_cycles_per_byte = static_cast<double>(tile.m) * tile.n / kSectorBytes * math.constants.epilogue_cycles * (1 - math.constants.epilogue_overlap);
+      tile.patch_side = std::sqrt(static_cast<double>(device_.sms) * (family.persistent ? 1 : tile.ctas));
       family.tiles.push_back(tile);
     }
     // Large tiles first: they are the best for large problems, and a good time early lets the rest be skipped.
@@ -138,9 +146,8 @@ double GemmModel::dram_bytes(const Shape& s, const Tile& tile) const {
   double operands = s.a_bytes + s.b_bytes;
   if (s.a_bytes > s.l2_panel_bytes && s.b_bytes > s.l2_panel_bytes) {
     const double a_panel = tile.m * s.k * s.in_bytes, b_panel = tile.n * s.k * s.in_bytes;
-    const double side = std::sqrt(static_cast<double>(device_.sms) * tile.ctas);  // of the patch of tiles that run at once
-    const double a_strip = std::max(side, std::floor(s.l2_panel_bytes / a_panel)) * tile.m;
-    const double b_strip = std::max(side, std::floor(s.l2_panel_bytes / b_panel)) * tile.n;
+    const double a_strip = std::max(tile.patch_side, s.l2_panel_bytes / a_panel) * tile.m;
+    const double b_strip = std::max(tile.patch_side, s.l2_panel_bytes / b_panel) * tile.n;
     const double b_again = s.a_bytes + s.b_bytes * std::max(1.0, s.m / a_strip);
     const double a_again = s.b_bytes + s.a_bytes * std::max(1.0, s.n / b_strip);
     operands = std::max(operands, std::min(a_again, b_again));
@@ -148,25 +155,24 @@ double GemmModel::dram_bytes(const Shape& s, const Tile& tile) const {
   return s.batch * (operands + s.c_bytes * s.c_factor);
 }
 
-GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const Tile& tile, std::int64_t split) const {
+GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const Tile& tile, std::int64_t across, std::int64_t split) const {
   Cost cost;
   cost.family = &family;
   cost.tile = &tile;
   cost.split = split;
-  const double across = static_cast<double>(ceil_div(s.im, tile.m)) * static_cast<double>(ceil_div(s.in, tile.n));
-  cost.tiles = s.batch * across * static_cast<double>(split);
-  cost.busiest = std::ceil(cost.tiles / device_.sms);
-  const double steps = static_cast<double>(ceil_div(s.ik, split * tile.k));
+  const std::int64_t tiles = across * split, busiest = tiles_of(tiles, device_.sms);
+  cost.tiles = static_cast<double>(tiles);
+  cost.busiest = static_cast<double>(busiest);
+  const double steps = static_cast<double>(tiles_of(s.ik, split * tile.k));
 
   // The busiest SM runs its tiles in groups of as many CTAs as fit; a group's K steps take the longest of tensor, L2 and latency time.
-  const double ctas = family.persistent ? 1 : std::min<double>(tile.ctas, cost.busiest);
-  const double groups = std::floor(cost.busiest / ctas), rest = cost.busiest - groups * ctas;
-  const double l2 = tile.l2_cycles * s.l2_factor;
-  const double per_cta = std::max(tile.mma_cycles, l2);
+  const std::int64_t ctas = family.persistent ? 1 : std::min<std::int64_t>(tile.ctas, busiest);
+  const std::int64_t groups = ctas == 1 ? busiest : busiest / ctas, rest = busiest - groups * ctas;
+  const double per_cta = std::max(tile.mma_cycles, tile.l2_cycles * s.l2_factor);
   const double out_bytes = split > 1 ? 4.0 : s.out_bytes * s.c_factor;
-  const double epilogue = tile.m * static_cast<double>(tile.n) * out_bytes / kSectorBytes * s.constants.epilogue_cycles * (1 - s.constants.epilogue_overlap);
-  double cycles = groups * steps * std::max(ctas * per_cta, tile.latency_cycles) + cost.busiest * epilogue;
-  if (rest > 0) cycles += steps * std::max(rest * per_cta, tile.latency_cycles);
+  double cycles =
+      static_cast<double>(groups) * steps * std::max(static_cast<double>(ctas) * per_cta, tile.latency_cycles) + cost.busiest * tile.epilogue_cycles_per_byte * out_bytes;
+  if (rest > 0) cycles += steps * std::max(static_cast<double>(rest) * per_cta, tile.latency_cycles);
   // Persistent kernels and SMs with several CTAs hide all but the first load.
   cycles += tile.fill_cycles * (family.persistent || ctas > 1 ? 1 : cost.busiest);
   cost.core_s = cycles / s.clock_hz;
@@ -182,27 +188,44 @@ GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const 
   return cost;
 }
 
-template <typename Visit>
-void GemmModel::visit(const Shape& s, const Math& math, int alignment, Visit&& visitor) const {
+// The cheapest candidate. A candidate whose tensor and L2 time alone cannot beat the best one so far is not evaluated.
+GemmModel::Cost GemmModel::cheapest(const Shape& s, const Math& math, int alignment) const {
+  Cost best;
+  double budget = std::numeric_limits<double>::infinity();  // seconds that core and DRAM may take together
+  const double dram_s = s.batch * (s.a_bytes + s.b_bytes + s.c_bytes * s.c_factor) / s.operand_bandwidth;
   bool any = false;
   for (const Family& family : math.families) any = any || (alignment >= family.min_alignment && alignment <= family.max_alignment);
+  const bool cubic = constants_.combine_p == 3;
+  const double dram_cubed = dram_s * dram_s * dram_s;
+  double budget_cubed = budget;
+  const auto consider = [&](const Family& family, const Tile& tile, std::int64_t across, std::int64_t split) {
+    const Cost cost = evaluate(s, family, tile, across, split);
+    if (cost.time_s >= best.time_s) return;
+    best = cost;
+    budget = best.time_s - constants_.launch_s;
+    budget_cubed = budget * budget * budget;
+  };
   for (const Family& family : math.families) {
     // Where no family is made for this alignment, the one that asks least of it is used.
     if (any && (alignment < family.min_alignment || alignment > family.max_alignment)) continue;
     for (const Tile& tile : family.tiles) {
-      const double across = static_cast<double>(ceil_div(s.im, tile.m)) * static_cast<double>(ceil_div(s.in, tile.n)) * s.batch;
+      const double across_real = static_cast<double>(tiles_of(s.im, tile.m)) * static_cast<double>(tiles_of(s.in, tile.n)) * s.batch;
+      const auto across = static_cast<std::int64_t>(std::min(across_real, 1e18));
+      const double least_core =
+          static_cast<double>(tiles_of(across, device_.sms)) * static_cast<double>(tiles_of(s.ik, tile.k)) * std::max(tile.mma_cycles, tile.l2_cycles) / s.clock_hz;
+      const bool hopeless = cubic ? least_core * least_core * least_core + dram_cubed >= budget_cubed : std::max(least_core, dram_s) >= budget;
+      if (!hopeless) consider(family, tile, across, 1);
       const double slots = static_cast<double>(device_.sms) * (family.persistent ? 1 : tile.ctas);
-      const double least_s = std::ceil(across / device_.sms) * static_cast<double>(ceil_div(s.ik, tile.k)) * tile.mma_cycles / s.clock_hz;
-      visitor(family, tile, std::int64_t{1}, least_s);
-      if (s.single_launch || across > slots * kSplitBelowFill) continue;
-      for (std::size_t i = 0; i < family.split_k.size(); ++i) {
-        const std::int64_t split = family.split_k[i];
+      if (s.single_launch || across_real > slots * kSplitBelowFill) continue;
+      for (const std::int64_t split : family.split_k) {
         if (split <= 1) continue;
-        if (across * static_cast<double>(split) > slots || s.k < kLeastSplitK * static_cast<double>(split)) break;
-        visitor(family, tile, split, least_s / static_cast<double>(split));
+        if (across_real * static_cast<double>(split) > slots || s.k < kLeastSplitK * static_cast<double>(split)) break;
+        if (std::max(least_core / static_cast<double>(split), dram_s) + constants_.split_k_reduce_s >= budget) continue;
+        consider(family, tile, across, split);
       }
     }
   }
+  return best;
 }
 
 KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clocks) const {
@@ -229,17 +252,12 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
 
   const double burst_hz = math.clock_hz;
   s.clock_hz = burst_hz * (clocks == ClockState::sustained ? constants_.sustained_fraction : 1);
-  Cost best;
-  visit(s, math, alignment, [&](const Family& family, const Tile& tile, std::int64_t split, double least_s) {
-    if (constants_.launch_s + least_s >= best.time_s) return;
-    const Cost cost = evaluate(s, family, tile, split);
-    if (cost.time_s < best.time_s) best = cost;
-  });
+  Cost best = cheapest(s, math, alignment);
   if (best.tile == nullptr) return time;
   const double fraction = clock_fraction(constants_, clocks, best.time_s);
   if (clocks == ClockState::automatic && fraction < 1) {
     s.clock_hz = burst_hz * fraction;
-    best = evaluate(s, *best.family, *best.tile, best.split);
+    best = evaluate(s, *best.family, *best.tile, static_cast<std::int64_t>(best.tiles) / best.split, best.split);
   }
 
   const Tile& tile = *best.tile;

@@ -25,11 +25,13 @@ class GemmModel {
  private:
   struct Tile {
     int m, n, k;
-    int ctas;               // that one SM holds at once
-    double mma_cycles;      // of one K step at the family's steady rate
-    double l2_cycles;       // of one K step's loads from L2
-    double latency_cycles;  // least time of one K step: load latency over the stages in flight
-    double fill_cycles;     // first load
+    int ctas;                         // that one SM holds at once
+    double mma_cycles;                // of one K step at the family's steady rate
+    double l2_cycles;                 // of one K step's loads from L2
+    double latency_cycles;            // least time of one K step: load latency over the stages in flight
+    double fill_cycles;               // first load
+    double epilogue_cycles_per_byte;  // to write a tile whose elements have one byte
+    double patch_side;                // tiles along a side of the patch of C that runs at once
   };
   struct Family {
     std::string_view name;
@@ -49,9 +51,8 @@ class GemmModel {
   struct Cost;
 
   Math make_math(const Machine& machine, DType dtype) const;
-  Cost evaluate(const Shape& s, const Family& family, const Tile& tile, std::int64_t split) const;
-  template <typename Visit>
-  void visit(const Shape& s, const Math& math, int alignment, Visit&& visitor) const;
+  Cost evaluate(const Shape& s, const Family& family, const Tile& tile, std::int64_t across, std::int64_t split) const;
+  Cost cheapest(const Shape& s, const Math& math, int alignment) const;
   double dram_bytes(const Shape& s, const Tile& tile) const;
 
   const Device& device_;
