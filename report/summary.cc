@@ -254,7 +254,7 @@ std::vector<std::string> settings_of(const Prediction& prediction) {
     degree("vpp", layout.vpp);
     degree("cp", layout.cp);
     degree("ep", layout.ep);
-    degree("etp", layout.etp);
+    if (layout.ep > 1) degree("etp", layout.expert_tp());
     add("dp", layout.dp);
     if (layout.pp > 1) add("pp-schedule", name_of(layout.schedule));
     if (layout.dp_shard > 0 && layout.dp_shard != layout.dp * layout.cp) add("dp-shard", layout.dp_shard);
