@@ -19,6 +19,7 @@ struct Fact {
   std::string kind;    // spec | derived | measured | fitted | guess
   std::string date;    // checked on, YYYY-MM-DD
   std::string note;
+  std::string section = {};  // of its file: "data_sheet", "architecture", "measured", ...
 };
 
 enum class Architecture : std::uint8_t { volta, turing, ampere, ada, hopper, blackwell };
@@ -28,6 +29,7 @@ std::string_view name_of(Architecture architecture);
 struct MathRate {
   double flop_per_clock_per_sm = 0;  // 0: this dtype has no such unit on this device
   double peak_flops = 0;             // the data sheet's dense peak, FLOP/s
+  double clock_hz = 0;               // at which the data sheet states this peak (an H100's vector fp32: the boost clock); 0: the device's peak clock
 };
 
 struct Device {
@@ -58,6 +60,7 @@ struct Device {
   std::string link;           // "nvlink4", "pcie4", ...
   double link_bandwidth = 0;  // B/s out of one GPU, one direction
   double pcie_bandwidth = 0;  // B/s, one direction
+  std::string cluster;        // id of the cluster that is meant when none is named
 
   std::vector<Fact> facts;
 
