@@ -85,17 +85,26 @@ Result<std::int64_t> parse_whole(std::string_view text, std::string_view option)
               "write 4096, 300e9 or, for several runs, 1,2,4 or 1024-8192+1024 or 1-64*2");
 }
 
+Result<std::vector<std::string>> split_list(std::string_view text, std::string_view option) {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i <= text.size();) {
+    const std::size_t end = std::min(text.find(',', i), text.size());
+    parts.emplace_back(text.substr(i, end - i));
+    i = end + 1;
+    if (parts.back().empty()) return fail(ErrorCode::usage, fmt::format("'{}' has an empty value", text), std::string(option));
+  }
+  return parts;
+}
+
 Result<std::vector<std::string>> expand_range(std::string_view text, std::string_view option) {
   std::vector<std::string> values;
   const auto too_many = [&] { return fail(ErrorCode::usage, fmt::format("'{}' has more than {} values", text, kMostValues), std::string(option)); };
-  for (std::size_t i = 0; i <= text.size();) {
-    const std::size_t end = std::min(text.find(',', i), text.size());
-    const std::string_view part = text.substr(i, end - i);
-    i = end + 1;
-    if (part.empty()) return fail(ErrorCode::usage, fmt::format("'{}' has an empty value", text), std::string(option));
+  const auto parts = split_list(text, option);
+  if (!parts) return parts;
+  for (const std::string& part : *parts) {
     const auto range = range_of(part);
     if (!range) {
-      values.emplace_back(part);
+      values.push_back(part);
       if (values.size() > kMostValues) return too_many();
       continue;
     }

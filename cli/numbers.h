@@ -14,7 +14,10 @@ namespace rooftile {
 Result<std::int64_t> parse_whole(std::string_view text, std::string_view option);
 
 // Values of an option: "1,2,4" lists, "1024-8192+1024" steps (the end included when it is hit), "1-64*2" multiplies; parts may be mixed: "1,8-32*2".
-// A text that is no number and no range stays as it is (a word), lists of words are split. Errors (usage): a step that never ends, more than 1,000,000 values.
+// A part that is neither number nor range stays as it is; whoever reads the number refuses it. Errors (usage): a step that never ends, more than 1,000,000 values.
 Result<std::vector<std::string>> expand_range(std::string_view text, std::string_view option);
+
+// "a,b" as words. Errors (usage): an empty one.
+Result<std::vector<std::string>> split_list(std::string_view text, std::string_view option);
 
 }  // namespace rooftile
