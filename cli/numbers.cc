@@ -6,6 +6,8 @@
 #include <cmath>
 #include <optional>
 
+#include "estimator/core/count.h"
+
 namespace rooftile {
 namespace {
 

@@ -121,7 +121,10 @@ Result<Prediction> Session::predict(const Model& model, Request request) {
   const auto graph = graph_of(model, request);
   if (!graph) return tl::unexpected<Error>(graph.error());
   auto prediction = rooftile::predict(**graph, options, **machine, **runtime, timer(**machine, options.mode, options.clocks));
-  if (prediction) prediction->warnings.insert(prediction->warnings.begin(), warnings.begin(), warnings.end());
+  if (prediction) {
+    prediction->runtime = (*runtime)->id;
+    prediction->warnings.insert(prediction->warnings.begin(), warnings.begin(), warnings.end());
+  }
   return prediction;
 }
 
