@@ -125,7 +125,7 @@ TensorId add_cross_attention(GraphBuilder& builder, const Stack& stack, TensorId
 
 // DeepSeek-V2 (arXiv 2405.04434, section 2.1): keys and values come from one compressed vector per token, which with the shared rotary key is all that is cached. With all
 // tokens at hand the compressed vectors are expanded to heads; a decoder that reads a long cache instead multiplies the expansion into the query and the output (its
-// appendix B), so that one "KV head" of kv_lora_rank + qk_rope_head_dim serves all query heads.
+// section 2.1.2), so that one "KV head" of kv_lora_rank + qk_rope_head_dim serves all query heads.
 TensorId add_latent_attention(GraphBuilder& builder, const Stack& stack, TensorId x) {
   const ModelSpec& spec = stack.spec;
   const MlaSpec& mla = spec.mla;

@@ -3,6 +3,7 @@
 
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "frontends/text_tree.h"
 
@@ -50,14 +51,12 @@ class TreeSax {
   bool end_array() { return close(); }
   bool key(std::string& name) {
     TextNode& map = open_.back();
-    for (const TextEntry& entry : map.entries) {
-      if (entry.key == name) {
-        error_ = Error{ErrorCode::invalid, fmt::format("'{}' stands twice", printable(name)), {}, fmt::format("first at line {}; keep one of them", entry.mark.line)};
-        mark_ = here(name.size() + 2);
-        return false;
-      }
+    if (!keys_.back().insert(name).second) {
+      const TextNode* first = map.find(name);
+      error_ = Error{ErrorCode::invalid, fmt::format("'{}' stands twice", printable(name)), {}, fmt::format("first at line {}; keep one of them", first->mark.line)};
+      mark_ = here(name.size() + 2);
+      return false;
     }
-    if (map.entries.size() >= 2000) return refuse("over 2000 keys in one object");
     map.entries.push_back({name, here(name.size() + 2), {}});
     return count();
   }
@@ -120,11 +119,13 @@ class TreeSax {
     node.typed = true;
     node.mark = here(1);
     open_.push_back(std::move(node));
+    keys_.emplace_back();
     return count();
   }
   bool close() {
     TextNode node = std::move(open_.back());
     open_.pop_back();
+    keys_.pop_back();
     place(std::move(node));
     return true;
   }
@@ -142,6 +143,7 @@ class TreeSax {
   const char** seen_;
   TextLimits limits_;
   std::vector<TextNode> open_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of the open objects
   std::size_t nodes_ = 0;
   mutable std::size_t walked_ = 0;
   mutable TextMark walked_mark_{1, 1};
