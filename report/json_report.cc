@@ -42,7 +42,7 @@ void write_context(JsonWriter& json, const Prediction& prediction, const ReportC
   json.field("pp_schedule", name_of(layout.schedule));
   json.field("cp", layout.cp);
   json.field("ep", layout.ep);
-  json.field("etp", layout.etp);
+  json.field("etp", layout.expert_tp());
   json.field("dp", layout.dp);
   json.field("dp_shard", layout.dp_shard);
   json.field("zero", layout.zero);

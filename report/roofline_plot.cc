@@ -51,13 +51,12 @@ std::string render_roofline(const Prediction& prediction, const Summary& summary
 
   std::string out = fmt::format("roofline, log-log: {} {} peak, {}, ridge at {} FLOP/byte\n", human(prediction.peak_flops, "FLOP/s"), name_of(prediction.options.dtype),
                                 human(prediction.peak_bandwidth, "B/s"), significant(std::pow(10, ridge)));
+  std::vector<std::string> labels(kLines);
+  for (double y = std::ceil(y_low); y <= y_high; ++y) labels[static_cast<std::size_t>(line_of(y))] = human(std::pow(10, y), "FLOP/s");
   for (std::size_t line = 0; line < kLines; ++line) {
-    const bool marked = line % 4 == 0 || line + 1 == kLines;
-    const double y = y_high - (y_high - y_low) * static_cast<double>(line) / static_cast<double>(kLines - 1);
     std::string text = canvas[line];
     text.erase(text.find_last_not_of(' ') + 1);
-    const std::string label = marked ? human(std::pow(10, y), "FLOP/s") : "";
-    out += std::string(kAxis > display_width(label) ? kAxis - display_width(label) : 0, ' ') + label + "|" + text + "\n";
+    out += std::string(kAxis - std::min(kAxis, display_width(labels[line])), ' ') + labels[line] + "|" + text + "\n";
   }
   out += std::string(kAxis, ' ') + "+" + std::string(columns, '-') + "\n";
   std::string axis(columns, ' ');
@@ -66,6 +65,7 @@ std::string render_roofline(const Prediction& prediction, const Summary& summary
     const auto at = static_cast<std::size_t>(std::max(column_of(x), 0L));
     if (at + label.size() <= columns) axis.replace(at, label.size(), label);
   }
+  axis.erase(axis.find_last_not_of(' ') + 1);
   out += std::string(kAxis + 1, ' ') + axis + "\n" + std::string(kAxis + 1, ' ') + "FLOP/byte\n";
   std::string legend;
   std::size_t used = 0;

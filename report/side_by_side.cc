@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "report/quantity.h"
@@ -68,12 +69,18 @@ std::string render_side_by_side(std::span<const Variant> variants, const TableSt
     table.columns.push_back({"model", Align::left, 0, 14});
     for (const auto& [name, value] : variants[0].settings) table.columns.push_back({name});
     // The line form keeps what tells variants apart; the rest goes first when the screen is narrow.
-    for (const Measure& measure : measures()) table.columns.push_back({std::string(measure.title), Align::right, measure.title == "step time" || measure.title == "fits" ? 0 : 1});
+    const bool device_varies = std::any_of(variants[0].settings.begin(), variants[0].settings.end(), [](const auto& setting) { return setting.first == "device"; });
+    std::vector<const Measure*> shown;
+    for (const Measure& measure : measures()) {
+      if (measure.title == "device" && device_varies) continue;
+      shown.push_back(&measure);
+      table.columns.push_back({std::string(measure.title), Align::right, measure.title == "step time" || measure.title == "fits" ? 0 : 1});
+    }
     for (const Variant& variant : variants) {
       std::vector<Cell> row = {{printable(variant.prediction->model.name)}};
       for (const auto& [name, value] : variant.settings) row.push_back({printable(value)});
-      for (const Measure& measure : measures()) {
-        const std::string text = measure.text(*variant.prediction);
+      for (const Measure* measure : shown) {
+        const std::string text = measure->text(*variant.prediction);
         row.push_back({text, tint_of(text)});
       }
       table.rows.push_back(std::move(row));

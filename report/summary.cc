@@ -62,7 +62,8 @@ void gather(Gathered& into, const OpRow& row) {
   group.flops += to_double(row.flops);
   group.bytes += to_double(row.bytes);
   group.time_s += row.time_s;
-  group.recoverable_s += row.recoverable_s();
+  // Communication has nothing attainable to compare with: all of its exposed time could be hidden.
+  group.recoverable_s += row.phase == StepPhase::communication ? row.time_s : row.recoverable_s();
   into.bound_s[static_cast<std::size_t>(row.bound)] += row.time_s;
   into.utilization_s += row.utilization * row.time_s;
   into.bandwidth_utilization_s += row.bandwidth_utilization * row.time_s;
@@ -131,8 +132,7 @@ std::vector<OpGroup> group_rows(const Prediction& prediction, Grouping grouping)
   }
   std::vector<OpGroup> groups;
   for (Gathered* gathered : order) groups.push_back(finish(*gathered, prediction.totals.step_time_s));
-  // Communication has nothing attainable to compare with: all of its exposed time could be hidden.
-  const auto rank = [](const OpGroup& group) { return group.graded ? group.recoverable_s : group.time_s; };
+  const auto rank = [](const OpGroup& group) { return group.recoverable_s; };
   std::stable_sort(groups.begin(), groups.end(), [&](const OpGroup& a, const OpGroup& b) { return rank(a) != rank(b) ? rank(a) > rank(b) : a.time_s > b.time_s; });
   return groups;
 }
@@ -176,7 +176,7 @@ std::vector<TimePart> time_parts(const Prediction& prediction) {
     peak_s += row.time_s - lost_s;
   }
   const double model_s = std::min(totals.mfu * totals.step_time_s, peak_s);
-  std::vector<TimePart> parts = {{"model FLOPs at peak (the MFU)", model_s, Place::peak}, {"other work at full speed", peak_s - model_s, Place::peak}};
+  std::vector<TimePart> parts = {{"model FLOPs (the MFU)", model_s, Place::peak}, {"other work at full speed", peak_s - model_s, Place::peak}};
   for (std::size_t i = 0; i < kLosses; ++i) parts.push_back({words_of(static_cast<Loss>(i)), losses[i], Place::inside});
   parts.push_back({"exposed communication", totals.exposed_communication_time_s, Place::between});
   parts.push_back({"pipeline bubble", totals.bubble_time_s, Place::between});
@@ -197,36 +197,40 @@ std::string bottleneck_of(const Prediction& prediction, const std::vector<OpGrou
   if (totals.host_bound_time_s > *widest) return fmt::format("the host: {} of the step the GPU waits for kernels to be launched", percent(totals.host_bound_time_s / step_s));
   if (totals.bubble_time_s > *widest) return fmt::format("the pipeline bubble: {} of the step", percent(totals.bubble_time_s / step_s));
   const auto bound = static_cast<Bound>(widest - bound_s.begin());
-  const OpGroup* most = nullptr;
+  std::vector<const OpGroup*> most;
   for (const OpGroup& group : groups) {
-    if (group.bound == bound && (most == nullptr || group.time_s > most->time_s)) most = &group;
+    if (group.bound == bound) most.push_back(&group);
   }
+  std::stable_sort(most.begin(), most.end(), [](const OpGroup* a, const OpGroup* b) { return a->time_s > b->time_s; });
+  if (most.size() > 3) most.resize(3);
   std::string where;
-  if (most != nullptr) {
-    const bool compute = bound == Bound::compute;
-    where = fmt::format(", most in {} ({} of the step", most->name, percent(most->share));
-    if (most->graded) where += fmt::format(", at {} of {}", percent(compute ? most->utilization : most->bandwidth_utilization), compute ? "peak FLOP/s" : "peak bandwidth");
-    where += ")";
+  double reached_s = 0, most_s = 0;
+  for (const OpGroup* group : most) {
+    where += fmt::format("{} {} {}", where.empty() ? ", most in" : ",", group->name, percent(group->share));
+    most_s += group->time_s;
+    reached_s += group->time_s * (bound == Bound::compute ? group->utilization : group->bandwidth_utilization);
   }
+  if (most_s > 0 && (bound == Bound::compute || bound == Bound::dram))
+    where += fmt::format(" at {} of peak {}", percent(reached_s / most_s), bound == Bound::compute ? "FLOP/s" : "bandwidth");
   std::string_view what;
   switch (bound) {
     case Bound::compute:
-      what = "compute: {} of the step is bound by the arithmetic units{}";
+      what = "compute: {} of the time is bound by the arithmetic units{}";
       break;
     case Bound::dram:
-      what = "memory bandwidth: {} of the step waits for DRAM{}";
+      what = "memory bandwidth: {} of the time waits for DRAM{}";
       break;
     case Bound::l2:
-      what = "L2 cache bandwidth: {} of the step waits for it{}";
+      what = "L2 cache bandwidth: {} of the time waits for it{}";
       break;
     case Bound::latency:
-      what = "latency: {} of the step is in operators too small to fill the GPU{}";
+      what = "latency: {} of the time is in operators too small to fill the GPU{}";
       break;
     case Bound::launch:
-      what = "kernel launches: {} of the step is in operators as short as their launch{}";
+      what = "kernel launches: {} of the time is in operators as short as their launch{}";
       break;
     case Bound::communication:
-      what = "communication: {} of the step is exposed communication{}";
+      what = "communication: {} of the time is exposed communication{}";
       break;
   }
   return fmt::format(fmt::runtime(what), percent(share), where);
@@ -254,7 +258,7 @@ std::vector<std::string> settings_of(const Prediction& prediction) {
     degree("vpp", layout.vpp);
     degree("cp", layout.cp);
     degree("ep", layout.ep);
-    degree("etp", layout.etp);
+    if (layout.ep > 1) degree("etp", layout.expert_tp());
     add("dp", layout.dp);
     if (layout.pp > 1) add("pp-schedule", name_of(layout.schedule));
     if (layout.dp_shard > 0 && layout.dp_shard != layout.dp * layout.cp) add("dp-shard", layout.dp_shard);

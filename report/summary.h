@@ -24,7 +24,7 @@ struct OpGroup {
   std::int64_t count = 0;
   double flops = 0, bytes = 0;
   double time_s = 0, share = 0;  // share of the step
-  double recoverable_s = 0;      // time above attainable
+  double recoverable_s = 0;      // time above attainable; all of it for communication, which could be hidden
   double intensity = 0;          // FLOP/byte
   double utilization = 0;        // of data-sheet FLOP/s, weighted by time
   double bandwidth_utilization = 0;

@@ -24,7 +24,7 @@ std::string wrapped(std::string_view text, std::size_t width, std::size_t indent
     if (end == std::string_view::npos) end = text.size();
     const std::string_view word = text.substr(i, end - i);
     const std::size_t columns = display_width(word);
-    if (!first && used + 1 + columns > width) {
+    if (!first && used + 1 + columns > width && word[0] != '%') {  // a percent sign stays with its number
       out += "\n" + std::string(indent, ' ');
       used = indent;
     } else if (!first) {
@@ -37,6 +37,19 @@ std::string wrapped(std::string_view text, std::size_t width, std::size_t indent
     i = end + 1;
   }
   return out;
+}
+
+// Items separated by ", " and broken into lines only between items.
+std::string wrapped_items(std::vector<std::string> items, std::size_t width, std::size_t indent) {
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    std::replace(items[i].begin(), items[i].end(), ' ', '\x01');
+    if (i + 1 < items.size()) items[i] += ',';
+  }
+  std::string text;
+  for (const std::string& item : items) text += (text.empty() ? "" : " ") + item;
+  text = wrapped(text, width, indent);
+  std::replace(text.begin(), text.end(), '\x01', ' ');
+  return text;
 }
 
 std::string joined(const std::vector<std::string>& items, std::string_view separator) {
@@ -119,12 +132,12 @@ std::vector<Line> verdict_lines(const Prediction& prediction, const Summary& sum
   add("host-bound", totals.host_bound_time_s);
   lines.push_back({"", joined(phases, ", ")});
   lines.push_back({"Bottleneck", summary.bottleneck, Tint::bold});
+  lines.push_back({"From peak", fmt::format("at the data sheet's peak this takes {}: {}", human(sum_of(summary, TimePart::Place::peak), "s"),
+                                            parts_text(prediction, summary, TimePart::Place::peak))});
   lines.push_back(
-      {"From peak", fmt::format("at the data sheet's peak: {} ({})", human(sum_of(summary, TimePart::Place::peak), "s"), parts_text(prediction, summary, TimePart::Place::peak))});
+      {"", fmt::format("lost inside operators {}: {}", human(sum_of(summary, TimePart::Place::inside), "s"), parts_text(prediction, summary, TimePart::Place::inside))});
   lines.push_back(
-      {"", fmt::format("lost inside operators: {} ({})", human(sum_of(summary, TimePart::Place::inside), "s"), parts_text(prediction, summary, TimePart::Place::inside))});
-  lines.push_back(
-      {"", fmt::format("lost between operators: {} ({})", human(sum_of(summary, TimePart::Place::between), "s"), parts_text(prediction, summary, TimePart::Place::between))});
+      {"", fmt::format("lost between operators {}: {}", human(sum_of(summary, TimePart::Place::between), "s"), parts_text(prediction, summary, TimePart::Place::between))});
   return lines;
 }
 
@@ -146,22 +159,23 @@ TextTable op_table(const Prediction& prediction, const Summary& summary, const T
   for (const OpGroup& group : summary.groups) most_flops = std::max(most_flops, group.flops), most_bytes = std::max(most_bytes, group.bytes);
   const Scale flop = scale_of(most_flops, "FLOP"), byte = scale_of(most_bytes, "B");
   TextTable table;
-  table.columns = {{"operator", Align::left, 0, 18},
-                   {"phase", Align::left, 3},
-                   {"count"},
-                   {"shape", Align::left, 0, 14},
+  table.columns = {{"operator", Align::left, 0, 14},
+                   {"phase", Align::left, 4},
+                   {"count", Align::right, 1},
+                   {"shape", Align::left, 0, 15},
                    {"time"},
                    {"share"},
-                   {"recover", Align::right, 2},
+                   {"recover"},
                    {flop.title},
                    {byte.title},
-                   {"FLOP/B"},
+                   {"FLOP/B", Align::right, 2},
                    {"util"},
-                   {"bandw"},
+                   {"bandw", Align::right, 3},
                    {"bound", Align::left},
                    {"grade", Align::left}};
   const double step_s = prediction.totals.step_time_s;
   const auto number = [](double value) { return value == 0 ? std::string("0") : significant(value); };
+  const auto short_percent = [](double ratio) { return ratio > 0 && ratio < 0.0005 ? std::string("<0.1%") : fmt::format("{:.1f}%", ratio * 100); };
   const auto whole_percent = [](double ratio) { return fmt::format("{:.0f}%", ratio * 100); };
   double rest_time_s = 0, rest_recover_s = 0, rest_flops = 0, rest_bytes = 0;
   std::size_t rest = 0;
@@ -180,26 +194,26 @@ TextTable op_table(const Prediction& prediction, const Summary& summary, const T
                           {fmt::format("{}", group.count)},
                           {group.shape},
                           {human(group.time_s, "s")},
-                          {percent(group.share)},
-                          {group.graded ? human(group.recoverable_s, "s") : "-"},
+                          {short_percent(group.share)},
+                          {human(group.recoverable_s, "s")},
                           {number(group.flops / flop.divisor)},
                           {number(group.bytes / byte.divisor)},
                           {number(group.intensity)},
                           {group.graded ? whole_percent(group.utilization) : "-"},
                           {group.graded ? whole_percent(group.bandwidth_utilization) : "-"},
-                          {std::string(name_of(group.bound))},
+                          {std::string(group.bound == Bound::communication ? "comm" : name_of(group.bound))},
                           {group.graded ? std::string(name_of(group.grade)) + (group.graded_by_bandwidth ? "*" : "") : "-", group.graded ? tint_of(group.grade) : Tint::none}});
   }
   const auto sum_line = [&](const std::string& name, double time_s, double recover_s, double flops, double bytes) {
     std::vector<Cell> cells(table.columns.size());
     cells[0].text = name;
     cells[4].text = human(time_s, "s");
-    cells[5].text = step_s > 0 ? percent(time_s / step_s) : "-";
+    cells[5].text = step_s > 0 ? short_percent(time_s / step_s) : "-";
     cells[6].text = recover_s > 0 ? human(recover_s, "s") : "";
     if (flops + bytes > 0) cells[7].text = number(flops / flop.divisor), cells[8].text = number(bytes / byte.divisor);
     table.rows.push_back(std::move(cells));
   };
-  if (rest > 0) sum_line(fmt::format("{} more operators", rest), rest_time_s, rest_recover_s, rest_flops, rest_bytes);
+  if (rest > 0) sum_line(fmt::format("{} more", rest), rest_time_s, rest_recover_s, rest_flops, rest_bytes);
   const Totals& totals = prediction.totals;
   const double idle_s = totals.bubble_time_s + totals.launch_gap_time_s + totals.host_bound_time_s;
   if (idle_s > 0) sum_line("(GPU idle)", idle_s, 0, 0, 0);
@@ -229,7 +243,7 @@ std::string render_table(const Prediction& prediction, const TableStyle& style) 
   const Summary summary = summarize(prediction, style.grouping);
   std::string out;
   out += tinted(summary.model_line, Tint::bold, style.color) + " on " + tinted(summary.device_line, Tint::bold, style.color) + "\n";
-  out += "  " + wrapped(joined(summary.settings, ", "), style.width, 2) + "\n\n";
+  out += "  " + wrapped_items(summary.settings, style.width, 2) + "\n\n";
   for (const Line& line : verdict_lines(prediction, summary)) {
     if (line.text.empty()) continue;
     const std::string text = wrapped(line.text, style.width, kLabelWidth);
@@ -240,7 +254,10 @@ std::string render_table(const Prediction& prediction, const TableStyle& style) 
     out += tinted(wrapped(footnotes(summary), style.width, 0), Tint::dim, style.color) + "\n";
   }
   if (style.plot) out += "\n" + render_roofline(prediction, summary, style);
-  for (const Warning& warning : prediction.warnings) out += tinted("warning: ", Tint::yellow, style.color) + wrapped(printable(warning.message), style.width, 9) + "\n";
+  for (const Warning& warning : prediction.warnings) {
+    if (warning.code == "does_not_fit") continue;  // the verdict says it
+    out += tinted("warning: ", Tint::yellow, style.color) + wrapped(printable(warning.message), style.width, 9) + "\n";
+  }
   return out;
 }
 

@@ -8,8 +8,6 @@
 namespace rooftile {
 namespace {
 
-constexpr std::size_t kGap = 2;
-
 // The first `width` columns of a text, the last one a mark that something is missing.
 std::string cut(const std::string& text, std::size_t width) {
   if (display_width(text) <= width) return text;
@@ -65,12 +63,14 @@ std::string TextTable::render(std::size_t width, bool color, std::string_view in
     widths.push_back(widest);
   }
   std::vector<bool> shown(columns.size(), true);
+  std::size_t gap = 2;
   const auto total = [&] {
     std::size_t sum = indent.size();
-    for (std::size_t c = 0; c < columns.size(); ++c) sum += shown[c] ? widths[c] + kGap : 0;
-    return sum - kGap;
+    for (std::size_t c = 0; c < columns.size(); ++c) sum += shown[c] ? widths[c] + gap : 0;
+    return sum - gap;
   };
-  // Cells are cut before columns are dropped, and both only as far as needed.
+  // Gaps are narrowed first, then cells are cut, then columns are dropped; each only as far as needed.
+  if (total() > width) gap = 1;
   for (std::size_t c = 0; c < columns.size() && total() > width; ++c) {
     if (columns[c].shrink_to == 0 || widths[c] <= columns[c].shrink_to) continue;
     widths[c] = std::max(columns[c].shrink_to, widths[c] - std::min(widths[c], total() - width));
@@ -89,7 +89,7 @@ std::string TextTable::render(std::size_t width, bool color, std::string_view in
     std::string text(indent);
     for (std::size_t c = 0; c < columns.size(); ++c) {
       if (!shown[c]) continue;
-      if (text.size() > indent.size()) text.append(kGap, ' ');
+      if (text.size() > indent.size()) text.append(gap, ' ');
       text += cell_of(c);
     }
     text.erase(text.find_last_not_of(' ') + 1);
