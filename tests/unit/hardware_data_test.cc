@@ -20,9 +20,36 @@ void expect_clean(const std::vector<Warning>& warnings) {
 }
 
 TEST(HardwareData, EveryDeviceOfTheContractIsThere) {
-  const std::vector<std::string> ids = {"a100_sxm_40gb", "a100_sxm_80gb", "a100_pcie_40gb", "a100_pcie_80gb", "h100_sxm", "h100_pcie", "h100_nvl", "h200_sxm", "h800_sxm", "h20",
-                                        "b200_sxm", "b300_sxm", "gb200", "gb300", "l4", "l40", "l40s", "a10", "a30", "a40", "a6000", "t4", "v100_sxm_16gb", "v100_sxm_32gb",
-                                        "v100_pcie_32gb", "rtx_3090", "rtx_4090", "rtx_5090", "rtx_6000_ada", "rtx_pro_6000_server"};
+  const std::vector<std::string> ids = {"a100_sxm_40gb",
+                                        "a100_sxm_80gb",
+                                        "a100_pcie_40gb",
+                                        "a100_pcie_80gb",
+                                        "h100_sxm",
+                                        "h100_pcie",
+                                        "h100_nvl",
+                                        "h200_sxm",
+                                        "h800_sxm",
+                                        "h20",
+                                        "b200_sxm",
+                                        "b300_sxm",
+                                        "gb200",
+                                        "gb300",
+                                        "l4",
+                                        "l40",
+                                        "l40s",
+                                        "a10",
+                                        "a30",
+                                        "a40",
+                                        "a6000",
+                                        "t4",
+                                        "v100_sxm_16gb",
+                                        "v100_sxm_32gb",
+                                        "v100_pcie_32gb",
+                                        "rtx_3090",
+                                        "rtx_4090",
+                                        "rtx_5090",
+                                        "rtx_6000_ada",
+                                        "rtx_pro_6000_server"};
   const std::vector<std::string> names = kShipped.names(DataKind::device);
   const std::set<std::string> shipped(names.begin(), names.end());
   for (const std::string& id : ids) EXPECT_TRUE(shipped.contains(id)) << id;
