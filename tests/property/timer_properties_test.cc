@@ -127,7 +127,7 @@ TEST(TimerProperties, IdealIsTheRooflineExactly) {
 
 // Multiples of 16: both sizes of a pair then have the same alignment.
 std::int64_t random_size(std::mt19937& random, double largest) {
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::exp(std::uniform_real_distribution<>(0, std::log(largest))(random)))) * 8;
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::exp(std::uniform_real_distribution<>(0, std::log(largest))(random)))) * 16;
 }
 
 TEST(TimerProperties, DoublingASizeNeverSavesTime) {
