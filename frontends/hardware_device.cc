@@ -40,7 +40,8 @@ Result<YamlNode> read_merged(const std::filesystem::path& file, const DataPath* 
   std::filesystem::path base_file = file.parent_path() / (base->scalar + ".yaml");
   std::error_code status;
   if (!std::filesystem::exists(base_file, status) || std::filesystem::equivalent(base_file, file, status)) {
-    Result<std::filesystem::path> found = data != nullptr ? data->find(DataKind::device, base->scalar) : fail(ErrorCode::invalid, "no device '" + base->scalar + "' beside this file");
+    Result<std::filesystem::path> found =
+        data != nullptr ? data->find(DataKind::device, base->scalar) : fail(ErrorCode::invalid, "no device '" + base->scalar + "' beside this file");
     if (!found || std::filesystem::equivalent(*found, file, status)) {
       return fail(ErrorCode::invalid, "'extends' names no device: " + base->scalar, place, found ? std::string("a device cannot extend itself") : found.error().hint);
     }
@@ -87,7 +88,8 @@ class DeviceReader {
     }
     if (!found && reader_.ok()) reader_.refuse(*root.find("architecture"), "unknown architecture '" + architecture + "'", did_you_mean(architecture, known));
     const std::string capability = reader_.text(root, "compute_capability", Need::required);
-    const bool digits = capability.size() >= 3 && capability.size() <= 4 && capability.find_first_not_of("0123456789.") == std::string::npos && capability[capability.size() - 2] == '.';
+    const bool digits =
+        capability.size() >= 3 && capability.size() <= 4 && capability.find_first_not_of("0123456789.") == std::string::npos && capability[capability.size() - 2] == '.';
     if (digits) {
       device_.compute_capability = std::stoi(capability.substr(0, capability.size() - 2)) * 10 + (capability.back() - '0');
     } else if (reader_.ok()) {

@@ -14,20 +14,27 @@ namespace {
 namespace fs = std::filesystem;
 
 struct KindFolder {
-  std::string_view noun;       // in messages
-  std::string_view folder;     // below a root
+  std::string_view noun;    // in messages
+  std::string_view folder;  // below a root
   std::string_view extension;
 };
 
 KindFolder folder_of(DataKind kind) {
   switch (kind) {
-    case DataKind::device: return {"device", "hardware/devices", ".yaml"};
-    case DataKind::catalogue: return {"catalogue", "hardware/catalogues", ".yaml"};
-    case DataKind::calibration: return {"calibration", "hardware/calibrations", ".yaml"};
-    case DataKind::cluster: return {"cluster", "hardware/clusters", ".yaml"};
-    case DataKind::runtime: return {"runtime", "hardware/runtimes", ".yaml"};
-    case DataKind::model: return {"model", "models", ".yaml"};
-    case DataKind::schema: return {"schema", "hardware/schema", ".json"};
+    case DataKind::device:
+      return {"device", "hardware/devices", ".yaml"};
+    case DataKind::catalogue:
+      return {"catalogue", "hardware/catalogues", ".yaml"};
+    case DataKind::calibration:
+      return {"calibration", "hardware/calibrations", ".yaml"};
+    case DataKind::cluster:
+      return {"cluster", "hardware/clusters", ".yaml"};
+    case DataKind::runtime:
+      return {"runtime", "hardware/runtimes", ".yaml"};
+    case DataKind::model:
+      return {"model", "models", ".yaml"};
+    case DataKind::schema:
+      return {"schema", "hardware/schema", ".json"};
   }
   return {"file", "hardware", ".yaml"};
 }
@@ -46,7 +53,9 @@ bool is_file(const fs::path& path) {
 }
 
 // A name is one path component: it can never lead out of the folder.
-bool is_plain_name(std::string_view name) { return !name.empty() && name.size() <= 200 && name.front() != '.' && name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos; }
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name.size() <= 200 && name.front() != '.' && name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+}
 
 // Names of the files of one folder, unsorted; nothing when the folder is missing or cannot be read. Subfolders are not entered.
 std::vector<std::string> list_folder(const fs::path& folder, std::string_view extension) {
@@ -214,7 +223,8 @@ Result<Machine> load_machine(const DataPath& data, std::string_view device, std:
   std::optional<fs::path> catalogue_file = data.find_name(DataKind::catalogue, machine.device.variant);
   if (!catalogue_file) catalogue_file = data.find_name(DataKind::catalogue, architecture);
   if (!catalogue_file) {
-    return fail(ErrorCode::unavailable, "no kernel catalogue for " + machine.device.variant + " or " + architecture, machine.device.file, "expected hardware/catalogues/" + architecture + ".yaml");
+    return fail(ErrorCode::unavailable, "no kernel catalogue for " + machine.device.variant + " or " + architecture, machine.device.file,
+                "expected hardware/catalogues/" + architecture + ".yaml");
   }
   Result<Catalogue> catalogue = read_catalogue(*catalogue_file);
   if (!catalogue) return tl::unexpected<Error>(catalogue.error());

@@ -59,10 +59,12 @@ std::vector<Warning> lint(const Device& device) {
   const auto expect = [&](bool holds, std::string_view code, const std::string& message) {
     if (!holds) warnings.push_back({std::string(code), device.id + ": " + message});
   };
-  expect(device.boost_clock_hz >= device.peak_clock_hz, "clocks_disordered", "boost clock " + rounded(device.boost_clock_hz, "Hz") + " is below the peak clock " + rounded(device.peak_clock_hz, "Hz"));
+  expect(device.boost_clock_hz >= device.peak_clock_hz, "clocks_disordered",
+         "boost clock " + rounded(device.boost_clock_hz, "Hz") + " is below the peak clock " + rounded(device.peak_clock_hz, "Hz"));
   expect(device.sustained_clock_hz <= device.boost_clock_hz, "clocks_disordered", "sustained clock is above the boost clock");
   expect(device.boost_clock_hz >= 0.3e9 && device.boost_clock_hz <= 5e9, "implausible", "boost clock " + rounded(device.boost_clock_hz, "Hz") + " is not 0.3 to 5 GHz");
-  expect(device.memory_bandwidth >= 50e9 && device.memory_bandwidth <= 100e12, "implausible", "memory bandwidth " + rounded(device.memory_bandwidth, "B/s") + " is not 0.05 to 100 TB/s");
+  expect(device.memory_bandwidth >= 50e9 && device.memory_bandwidth <= 100e12, "implausible",
+         "memory bandwidth " + rounded(device.memory_bandwidth, "B/s") + " is not 0.05 to 100 TB/s");
   expect(device.l2_bytes < device.memory_bytes, "implausible", "the L2 cache is not smaller than the memory");
   expect(device.shared_memory_per_sm * device.sms < device.memory_bytes, "implausible", "shared memory is not smaller than the memory");
   expect(device.link_bandwidth <= device.memory_bandwidth, "implausible", "a link is faster than the memory");

@@ -29,10 +29,14 @@ std::optional<double> parse_number(const YamlNode& node) {
 
 std::string describe_kind(const YamlNode& node) {
   switch (node.kind) {
-    case YamlNode::Kind::null: return "nothing";
-    case YamlNode::Kind::list: return "a list";
-    case YamlNode::Kind::map: return "a mapping";
-    default: return "'" + node.scalar.substr(0, 60) + "'";
+    case YamlNode::Kind::null:
+      return "nothing";
+    case YamlNode::Kind::list:
+      return "a list";
+    case YamlNode::Kind::map:
+      return "a mapping";
+    default:
+      return "'" + node.scalar.substr(0, 60) + "'";
   }
 }
 
@@ -194,7 +198,8 @@ std::optional<Fact> HardwareReader::fact(const YamlNode& node, std::string key, 
     return std::nullopt;
   }
   if (!unit.empty() && scale->base != unit) {
-    refuse(node.find("unit") != nullptr ? *node.find("unit") : node, "'" + fact.key + "' is in " + (scale->base == "1" ? "no unit" : scale->base) + ", expected " + std::string(unit));
+    refuse(node.find("unit") != nullptr ? *node.find("unit") : node,
+           "'" + fact.key + "' is in " + (scale->base == "1" ? "no unit" : scale->base) + ", expected " + std::string(unit));
     return std::nullopt;
   }
   fact.value = value * scale->scale;

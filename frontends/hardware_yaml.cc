@@ -151,7 +151,8 @@ Result<YamlNode> parse_yaml(std::string_view text, const std::string& file) {
     YamlNode root = builder.take();
     TreeBuilder rest(std::make_shared<const std::string>(file));
     if (parser.HandleNextDocument(rest)) return fail(ErrorCode::invalid, "holds more than one document", rest.take().place());
-    if (root.kind != YamlNode::Kind::map) return fail(ErrorCode::invalid, root.kind == YamlNode::Kind::null ? "the file is empty" : "expected 'key: value' lines", place_of(file, 1, 1));
+    if (root.kind != YamlNode::Kind::map)
+      return fail(ErrorCode::invalid, root.kind == YamlNode::Kind::null ? "the file is empty" : "expected 'key: value' lines", place_of(file, 1, 1));
     return root;
   } catch (const YAML::Exception& error) {
     const bool known = !error.mark.is_null();

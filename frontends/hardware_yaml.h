@@ -19,10 +19,10 @@ struct YamlNode {
   Kind kind = Kind::null;
   std::string scalar;
   bool quoted = false;
-  int line = 0, column = 0;           // from 1
+  int line = 0, column = 0;                 // from 1
   std::shared_ptr<const std::string> file;  // a tree merged from two files knows where each node is from
-  std::vector<YamlNode> items;        // of a list
-  std::vector<YamlEntry> entries;     // of a map, in the order of the file
+  std::vector<YamlNode> items;              // of a list
+  std::vector<YamlEntry> entries;           // of a map, in the order of the file
 
   const YamlNode* find(std::string_view key) const;
   std::string place() const;  // "file:line:column"

@@ -21,10 +21,11 @@ enum class LayerKind : std::uint8_t { global, local };  // full attention, slidi
 
 struct BiasSpec {
   bool qkv = false, attention_out = false, ffn = false, lm_head = false;
+  bool key = true;  // false: the key projection alone has none (Whisper); means something only where qkv is true
 };
 
 struct MoeSpec {
-  std::int64_t experts = 0, top_k = 0, expert_hidden = 0, shared_experts = 0, shared_hidden = 0, first_dense_layers = 0, every = 1;
+  std::int64_t experts = 0, top_k = 0, expert_hidden = 0, shared_experts = 0, shared_hidden = 0, first_dense_layers = 0, every = 1;  // hidden sizes are those of one expert
   bool shared_gate = false;  // Qwen2-MoE: a [hidden, 1] gate on the shared expert
   bool router_bias = false;  // learned, counted (GPT-OSS)
   bool expert_bias = false;  // GPT-OSS
@@ -57,6 +58,7 @@ struct ModelSpec {
   HeadKind head = HeadKind::causal_lm;
 
   std::int64_t layers = 0, encoder_layers = 0, decoder_layers = 0;
+  std::int64_t encoder_heads = 0, encoder_ffn_hidden = 0;  // of the encoder of an encoder_decoder or speech model where they differ (0: heads, ffn_hidden)
   std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0, vocab = 0, ffn_hidden = 0, max_positions = 0;
   ActivationKind activation = ActivationKind::gelu;
   NormKind norm = NormKind::layernorm;
@@ -80,6 +82,8 @@ struct ModelSpec {
   bool attention_softcap = false, logits_softcap = false;  // Gemma 2
   double rotary_fraction = 1.0;
   std::int64_t token_types = 0;     // BERT's second table
+  std::int64_t labels = 2;          // of a classifier over text; an image classifier has vision.labels
+  bool pooler = false;              // dense and tanh on the first token (BERT and ViT without another head)
   std::int64_t word_embed_dim = 0;  // OPT-350m: embeddings narrower than hidden (0: hidden)
   double dropout = 0;
   DType dtype = DType::bf16;

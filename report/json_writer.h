@@ -27,6 +27,7 @@ class JsonWriter {
   void open() { separate(), begin('{'); }
   void open(std::string_view key) { name(key), begin('{'); }
   void close() { end('}'); }
+  void open_item() { open(); }  // of a list
   void open_list() { separate(), begin('['); }
   void open_list(std::string_view key) { name(key), begin('['); }
   void close_list() { end(']'); }
@@ -38,6 +39,7 @@ class JsonWriter {
   void field(std::string_view key, std::int64_t value) { field(key, Count{value}); }
   void field(std::string_view key, int value) { field(key, Count{value}); }
   void field(std::string_view key, bool value) { name(key), out_ += value ? "true" : "false"; }
+  void tile_field(std::string_view key, int rows, int cols);  // "128x256"
   void null_field(std::string_view key) { name(key), out_ += "null"; }
 
   void item(std::string_view value) { separate(), append_json_string(out_, value); }

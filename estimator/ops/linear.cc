@@ -57,6 +57,9 @@ void grouped_work(const Operator& op, const LinearAttrs& a, OpWork& work) {
 void linear_work(const Operator& op, OpWork& work) {
   const auto& a = std::get<LinearAttrs>(op.attrs);
   if (a.experts > 0) return grouped_work(op, a, work);
+  if (!a.tied) work.learn(Count{a.in} * a.out);
+  if (a.bias) work.learn(a.out);
+  if (a.tokens == 0) return;  // its result was cached (cross attention of a decode): the weights stay, the work is none
   const Count flops = Count{2} * a.tokens * a.in * a.out;
   const ModelFlops conventions{flops, a.router ? 0 : flops};
   const Epilogue epilogue = a.epilogue != Epilogue::none ? a.epilogue : a.bias ? Epilogue::bias : Epilogue::none;
@@ -71,8 +74,6 @@ void linear_work(const Operator& op, OpWork& work) {
   work.backward("wgrad", gemm_call(wgrad, op.dtype), conventions);
   if (a.bias) work.backward("bias_grad", row_call(KernelClass::column_sum, a.tokens, a.out, op.dtype));
   work.save_input(op);
-  if (!a.tied) work.learn(Count{a.in} * a.out);
-  if (a.bias) work.learn(a.out);
 }
 
 // Both operands are activations: the backward pass has two products of the same size.
