@@ -181,7 +181,7 @@ TEST_F(HardwareFiles, CatalogueTilesAsListOrGrid) {
   EXPECT_EQ(read->facts[0].source, "a document");
   EXPECT_FALSE(lint_provenance("x", read->facts).empty());  // the second family has no source
 
-  for (const std::string& wrong : {"  - {name: a, dtypes: [bf61], tiles: [[1, 2]]}\n", "  - {name: a, dtypes: [bf16], tiles: []}\n", "  - {name: a, dtypes: [bf16], tiles: [[0, 2]]}\n",
+  for (const std::string wrong : {"  - {name: a, dtypes: [bf61], tiles: [[1, 2]]}\n", "  - {name: a, dtypes: [bf16], tiles: []}\n", "  - {name: a, dtypes: [bf16], tiles: [[0, 2]]}\n",
                                    "  - {name: a, dtypes: [bf16], tiles: [[1, 2, 3, 4, 5]]}\n", "  - {name: a, dtypes: [bf16], tiles: [[64, 64]], alignment: [16, 8]}\n",
                                    "  - {name: a, dtypes: [bf16], tiles: [[64, 64]], rate: 0}\n", "  - {name: a, dtypes: [bf16], tiles: [[64, 64]]}\n  - {name: a, dtypes: [bf16], tiles: [[64, 64]]}\n",
                                    "  - {name: a, dtypes: [bf16], tile: [[64, 64]]}\n", "  []\n"}) {
@@ -259,7 +259,7 @@ TEST_F(HardwareFiles, SearchPathTakesTheFirstRoot) {
   ASSERT_FALSE(misspelt.has_value());
   EXPECT_EQ(misspelt.error().code, ErrorCode::usage);
   EXPECT_EQ(misspelt.error().hint, "did you mean 'other'?");
-  for (const std::string& name : {std::string("../clusters/mine"), std::string("dangling"), std::string(""), std::string("mine\0x", 6), std::string("/dev/zero"), root_.string(), std::string(5000, 'a'), std::string("loop")}) {
+  for (const std::string name : {std::string("../clusters/mine"), std::string("dangling"), std::string(""), std::string("mine\0x", 6), std::string("/dev/zero"), root_.string(), std::string(5000, 'a'), std::string("loop")}) {
     EXPECT_FALSE(data.find(DataKind::cluster, name).has_value()) << name.substr(0, 80);
   }
   EXPECT_FALSE(DataPath{}.find(DataKind::cluster, "mine").has_value());
@@ -267,7 +267,7 @@ TEST_F(HardwareFiles, SearchPathTakesTheFirstRoot) {
 
 TEST_F(HardwareFiles, RuntimeWithoutVersionIsTheNewest) {
   const std::string text = text_of(fs::path(ROOFTILE_SOURCE_DIR) / "hardware/runtimes/fused.yaml");
-  for (const std::string& name : {"eager@2.9", "eager@2.11", "eager@2.11.1", "eager-x@3.0", "plain"}) write("hardware/runtimes/" + name + ".yaml", text);
+  for (const std::string name : {"eager@2.9", "eager@2.11", "eager@2.11.1", "eager-x@3.0", "plain"}) write("hardware/runtimes/" + name + ".yaml", text);
   const DataPath data{{root_}};
   EXPECT_EQ(data.find(DataKind::runtime, "eager").value().filename(), "eager@2.11.1.yaml");
   EXPECT_EQ(data.find(DataKind::runtime, "eager@2.9").value().filename(), "eager@2.9.yaml");
@@ -296,7 +296,7 @@ TEST_F(HardwareFiles, StandardPathReadsTheEnvironment) {
 TEST_F(HardwareFiles, MachineTakesTheLayersOfItsDevice) {
   const fs::path source = ROOFTILE_SOURCE_DIR;
   fs::create_directories(root_ / "hardware");
-  for (const std::string& folder : {"devices", "clusters"}) fs::copy(source / "hardware" / folder, root_ / "hardware" / folder, fs::copy_options::recursive);
+  for (const std::string folder : {"devices", "clusters"}) fs::copy(source / "hardware" / folder, root_ / "hardware" / folder, fs::copy_options::recursive);
   const auto catalogue = [&](const std::string& id, const std::string& architecture) {
     write("hardware/catalogues/" + id + ".yaml", "kind: catalogue\nid: " + id + "\narchitecture: " + architecture + "\nfamilies:\n  - {name: a, dtypes: [bf16], tiles: [[64, 64]]}\n");
   };
