@@ -26,7 +26,7 @@ struct Arguments {
   std::vector<std::string> models;
   std::map<std::string_view, std::vector<std::string>> values;  // by option, as given
   std::map<std::string_view, bool> flags;
-  std::string format = "", output, color, group = "op", top = "24";
+  std::string format = "", output, color, group = "op", top = "20";
   bool plot = false, ops = false;
 };
 
@@ -51,7 +51,7 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   parser.option("--format", arguments.format, "table (default), json, jsonl, csv, md or html", kOutput, "WORD");
   parser.option("-o,--output", arguments.output, "write to FILE; its ending chooses the format when --format is absent", kOutput, "FILE");
   parser.option("--group", arguments.group, "table and md: rows put together by op (default), by phase, or none", kOutput, "WORD");
-  parser.option("--top", arguments.top, "table and md: operators listed; 0 lists all (default 24)", kOutput, "N");
+  parser.option("--top", arguments.top, "table and md: operators listed; 0 lists all (default 20)", kOutput, "N");
   parser.flag("--plot", arguments.plot, "table: draw the roofline with the operators on it", kOutput);
   parser.flag("--ops", arguments.ops, "jsonl of a sweep: with the operators of each prediction", kOutput);
   parser.option("--color", arguments.color, "auto (default), always or never", kOutput, "WORD");

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Run {
+struct RunResult {
   int code = -1;
   std::string out, err;
 };
@@ -34,10 +34,10 @@ std::string slurp(const fs::path& file) {
 }
 
 // `arguments` go through the shell.
-Run run(const std::string& arguments, const std::string& environment = "") {
+RunResult run(const std::string& arguments, const std::string& environment = "") {
   const fs::path err = scratch() / "stderr";
   const std::string command = environment + " '" + ROOFTILE_BINARY + "' " + arguments + " 2>'" + err.string() + "'";
-  Run result;
+  RunResult result;
   FILE* pipe = popen(command.c_str(), "r");
   std::array<char, 65536> buffer;
   for (std::size_t got = 0; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) result.out.append(buffer.data(), got);
@@ -51,20 +51,20 @@ Run run(const std::string& arguments, const std::string& environment = "") {
 
 TEST(CommandLine, VersionAndHelp) {
   EXPECT_EQ(run("--version").out.rfind("rooftile ", 0), 0u);
-  const Run help = run("--help");
+  const RunResult help = run("--help");
   EXPECT_EQ(help.code, 0);
   for (const char* command : {"estimate", "explain", "validate", "models", "devices", "runtimes", "clusters", "schema", "doctor", "advise", "plan", "compare", "calibrate"})
     EXPECT_HAS(help.out, std::string("\n  ") + command);
   EXPECT_EQ(run("").code, 2);
   for (const char* command : {"estimate", "explain", "validate", "models", "devices", "runtimes", "clusters", "schema", "doctor"}) {
-    const Run of_command = run(std::string(command) + " --help");
+    const RunResult of_command = run(std::string(command) + " --help");
     EXPECT_EQ(of_command.code, 0) << command;
     EXPECT_HAS(of_command.out, "Examples:\n");
   }
 }
 
 TEST(CommandLine, FirstScreen) {
-  const Run result = run("estimate llama-3-8b --device h100_sxm");
+  const RunResult result = run("estimate llama-3-8b --device h100_sxm");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.err, "");
   EXPECT_HAS(result.out, "llama-3-8b, 8.03 B parameters");
@@ -76,7 +76,7 @@ TEST(CommandLine, FirstScreen) {
 }
 
 TEST(CommandLine, A126LayerModelFitsAScreen) {
-  const Run result = run("estimate llama-3.1-405b --device h100_sxm --tp 8 --pp 16 --gpus 1024 --gbs 512 --sp --zero 1", "COLUMNS=100");
+  const RunResult result = run("estimate llama-3.1-405b --device h100_sxm --tp 8 --pp 16 --gpus 1024 --gbs 512 --sp --zero 1", "COLUMNS=100");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_LE(std::count(result.out.begin(), result.out.end(), '\n'), 50);
 }
@@ -90,7 +90,7 @@ TEST(CommandLine, ColourChoices) {
 
 TEST(CommandLine, ExitCodesAndHints) {
   const auto expect = [](const std::string& arguments, int code, const std::string& part) {
-    const Run result = run(arguments);
+    const RunResult result = run(arguments);
     EXPECT_EQ(result.code, code) << arguments << "\n" << result.err;
     EXPECT_EQ(result.err.rfind("rooftile: ", 0), 0u) << arguments << "\n" << result.err;
     EXPECT_NE(result.err.find(part), std::string::npos) << arguments << "\n" << result.err;
@@ -121,7 +121,7 @@ TEST(CommandLine, ExitCodesAndHints) {
   expect("validate gpt2", 4, "--measurements");
   expect("estimate gpt2 --device h100_sxm -o /nonexistent/x.json", 5, "/nonexistent/x.json");
   expect("estimate gpt2 --device h100_sxm --seq 9223372036854775807", 3, "2^63");
-  expect("schema estimat", 2, "did you mean 'estimate'?");
+  expect("schema estimat", 2, "did you mean 'estimate'");
   expect("explain gem m=1", 2, "gemm");
 }
 
@@ -129,7 +129,7 @@ TEST(CommandLine, BrokenInputIsExit3) {
   const auto broken = [](const std::string& name, const std::string& content) {
     const fs::path file = scratch() / name;
     std::ofstream(file, std::ios::binary) << content;
-    const Run result = run("estimate '" + file.string() + "' --device h100_sxm");
+    const RunResult result = run("estimate '" + file.string() + "' --device h100_sxm");
     EXPECT_EQ(result.code, 3) << name << "\n" << result.err;
     EXPECT_NE(result.err.find(name), std::string::npos) << result.err;
   };
@@ -137,14 +137,14 @@ TEST(CommandLine, BrokenInputIsExit3) {
   broken("key.yaml", "name: x\nkind: decoder\nlayers: 2\nhidden: 64\nhaeds: 4\nvocab: 100\nffn_hidden: 256\n");
   broken("foreign.yaml", "name: \xff\xfe\x00\x01");
   broken("config.json", "{\"model_type\": \"llama\", ");
-  const Run absent = run("estimate nowhere/model.yaml --device h100_sxm");
+  const RunResult absent = run("estimate nowhere/model.yaml --device h100_sxm");
   EXPECT_EQ(absent.code, 2);
   EXPECT_EQ(run("estimate '" + scratch().string() + "' --device h100_sxm").code / 4, 0);  // a folder: refused, not a crash
 }
 
 TEST(CommandLine, OddIsAWarning) {
   const auto warns = [](const std::string& arguments, const std::string& code) {
-    const Run result = run("estimate " + arguments + " --device h100_sxm --format json");
+    const RunResult result = run("estimate " + arguments + " --device h100_sxm --format json");
     ASSERT_EQ(result.code, 0) << arguments << "\n" << result.err;
     const auto json = nlohmann::json::parse(result.out);
     bool found = false;
@@ -166,7 +166,7 @@ TEST(CommandLine, SumRuleOnShippedModels) {
   for (const char* arguments :
        {"gpt2", "llama-3-8b --gpus 8 --tp 2 --pp 2 --gbs 16", "mixtral-8x7b --gpus 8 --ep 8 --zero 1", "bert-base --phase forward", "llama-3-8b --phase decode --context 4096",
         "t5-base", "vit-base", "whisper-small", "deepseek-v3 --gpus 64 --ep 64 --zero 3", "llama-3-8b --recompute full --runtime torch-compile"}) {
-    const Run result = run(std::string("estimate ") + arguments + " --device h100_sxm --format json");
+    const RunResult result = run(std::string("estimate ") + arguments + " --device h100_sxm --format json");
     ASSERT_EQ(result.code, 0) << arguments << "\n" << result.err;
     const auto json = nlohmann::json::parse(result.out);
     const auto& totals = json["totals"];
@@ -185,7 +185,7 @@ TEST(CommandLine, SumRuleOnShippedModels) {
 
 TEST(CommandLine, SweepsStreamInOrderWhateverTheThreads) {
   const std::string sweep = "estimate gpt2 --device h100_sxm --mbs 1-20 --seq 64-640+64 --format jsonl";
-  const Run first = run(sweep), second = run(sweep);
+  const RunResult first = run(sweep), second = run(sweep);
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_EQ(first.out, second.out);
   std::istringstream lines(first.out);
@@ -199,14 +199,14 @@ TEST(CommandLine, SweepsStreamInOrderWhateverTheThreads) {
 }
 
 TEST(CommandLine, ASweepLeavesOutWhatDoesNotDivide) {
-  const Run result = run("estimate llama-3-8b --device h100_sxm --tp 2,3,4 --format csv");
+  const RunResult result = run("estimate llama-3-8b --device h100_sxm --tp 2,3,4 --format csv");
   EXPECT_EQ(result.code, 0);
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 3);
   EXPECT_HAS(result.err, "skipped llama-3-8b --tp 3");
 }
 
 TEST(CommandLine, ModelsSideBySide) {
-  const Run result = run("estimate gpt2 mistral-7b --device a100_sxm_80gb");
+  const RunResult result = run("estimate gpt2 mistral-7b --device a100_sxm_80gb");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_HAS(result.out, "gpt2");
   EXPECT_HAS(result.out, "mistral-7b");
@@ -225,16 +225,16 @@ TEST(CommandLine, RunSectionLiesBeneathTheCommandLine) {
 
 TEST(CommandLine, OutputFileChoosesTheFormat) {
   const fs::path file = scratch() / "out.json";
-  const Run result = run("estimate gpt2 --device h100_sxm -o '" + file.string() + "'");
+  const RunResult result = run("estimate gpt2 --device h100_sxm -o '" + file.string() + "'");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(nlohmann::json::parse(slurp(file))["model"]["name"], "gpt2");
 }
 
 TEST(CommandLine, AFullDiskIsAnErrorAndAClosedPipeIsNot) {
-  const Run full = run("estimate gpt2 --device h100_sxm > /dev/full");
+  const RunResult full = run("estimate gpt2 --device h100_sxm > /dev/full");
   EXPECT_EQ(full.code, 5);
-  const Run closed = run("estimate gpt2 --device h100_sxm --mbs 1-2000 --format jsonl | head -n 1");
+  const RunResult closed = run("estimate gpt2 --device h100_sxm --mbs 1-2000 --format jsonl | head -n 1");
   EXPECT_EQ(closed.err, "");
   EXPECT_EQ(std::count(closed.out.begin(), closed.out.end(), '\n'), 1);
 }
@@ -242,7 +242,7 @@ TEST(CommandLine, AFullDiskIsAnErrorAndAClosedPipeIsNot) {
 TEST(CommandLine, ListsAndDescriptions) {
   EXPECT_HAS(run("devices").out, "h100_sxm");
   EXPECT_HAS(run("devices show h100_sxm").out, "989.4 TFLOP/s");
-  const Run lint = run("devices --lint");
+  const RunResult lint = run("devices --lint");
   EXPECT_EQ(lint.code, 0) << lint.out;
   EXPECT_HAS(run("models").out, "llama-3-8b");
   EXPECT_HAS(run("models show gpt2").out, "124439808");
@@ -260,7 +260,7 @@ TEST(CommandLine, ValidateKeepsOrderAndSaysWhyARowIsLeftOut) {
                          "gemm,bf16,m=4096 n=4096 k=4096 batch=1 layout=nt,200,one\n"
                          "nonsense,bf16,m=1,5,two\n"
                          "softmax,bf16,rows=4096 cols=4096 pass=fwd,40,\"three, four\"\n";
-  const Run csv = run("validate --measurements '" + file.string() + "' --device h100_sxm --format csv");
+  const RunResult csv = run("validate --measurements '" + file.string() + "' --device h100_sxm --format csv");
   ASSERT_EQ(csv.code, 0) << csv.err;
   std::istringstream lines(csv.out);
   std::vector<std::string> all;
@@ -271,7 +271,7 @@ TEST(CommandLine, ValidateKeepsOrderAndSaysWhyARowIsLeftOut) {
   EXPECT_EQ(all[1].substr(all[1].size() - 3), ",ok");
   EXPECT_HAS(all[2], "nonsense,bf16,m=1,5,two,,,,");
   EXPECT_HAS(all[3], "\"three, four\"");
-  const Run table = run("validate --measurements '" + file.string() + "' --device h100_sxm");
+  const RunResult table = run("validate --measurements '" + file.string() + "' --device h100_sxm");
   EXPECT_HAS(table.out, "gemm bf16");
   EXPECT_HAS(table.out, "roofline");
   EXPECT_HAS(table.out, "1 row not judged");
@@ -279,7 +279,7 @@ TEST(CommandLine, ValidateKeepsOrderAndSaysWhyARowIsLeftOut) {
 }
 
 TEST(CommandLine, ExplainPrintsTheTerms) {
-  const Run result = run("explain gemm m=4096 n=4096 k=4096 --device h100_sxm");
+  const RunResult result = run("explain gemm m=4096 n=4096 k=4096 --device h100_sxm");
   EXPECT_EQ(result.code, 0) << result.err;
   for (const char* word : {"compute", "dram", "latency", "launch", "bound by", "attainable", "tile"}) EXPECT_HAS(result.out, word);
   EXPECT_EQ(run("explain gemm m=4096 n=4096 --device h100_sxm").code, 2);

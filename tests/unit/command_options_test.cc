@@ -94,7 +94,7 @@ TEST(Options, MegatronsLongNames) {
 
 TEST(Options, WhatIsWrongNamesTheOptionAndTheKnownWords) {
   Request request;
-  const auto phase = apply(request, "phase", "trane");
+  const auto phase = apply(request, "phase", "trian");
   ASSERT_FALSE(phase);
   EXPECT_EQ(phase.error().place, "--phase");
   EXPECT_EQ(phase.error().hint, "did you mean 'train'?");
