@@ -110,9 +110,10 @@ __global__ void index_kernel(std::int32_t* data, std::size_t count, std::uint32_
 }
 
 template <typename T>
-__global__ void fetch_kernel(const T* data, std::size_t count, std::size_t stride, double* out) {
+__global__ void fetch_kernel(const T* data, std::size_t count, std::size_t cols, std::size_t col_stride, std::size_t row_stride, double* out) {
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) out[i] = static_cast<double>(to_float(data[i * stride]));
+  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) 
+    out[i] = static_cast<double>(to_float(data[i / cols * row_stride + i % cols * col_stride]));
 }
 
 template <typename T>
@@ -166,16 +167,28 @@ Reason poison(Context& context, void* data, std::size_t bytes) {
   return {};
 }
 
-Reason fetch(Context& context, const void* data, Type type, std::size_t count, std::size_t stride, std::vector<double>& out) {
+namespace {
+Reason fetch_strided(Context& context, const void* data, Type type, std::size_t count, std::size_t cols, std::size_t col_stride, std::size_t row_stride, std::vector<double>& out) {
   out.resize(count);
   if (count == 0) return {};
   ROOFTILE_TRY(context.scratch.reserve(count * sizeof(double)));
   double* staged = reinterpret_cast<double*>(context.scratch.data());
-  with_type(type, [&]<typename T>(T*) { fetch_kernel<T><<<blocks_for(count), 256, 0, context.stream>>>(static_cast<const T*>(data), count, stride, staged); });
+  with_type(type, [&]<typename T>(T*) {
+    fetch_kernel<T><<<blocks_for(count), 256, 0, context.stream>>>(static_cast<const T*>(data), count, cols, col_stride, row_stride, staged);
+  });
   ROOFTILE_CUDA(cudaGetLastError());
   ROOFTILE_CUDA(cudaMemcpyAsync(out.data(), staged, count * sizeof(double), cudaMemcpyDeviceToHost, context.stream));
   ROOFTILE_CUDA(cudaStreamSynchronize(context.stream));
   return {};
+}
+}  // namespace
+
+Reason fetch(Context& context, const void* data, Type type, std::size_t count, std::size_t stride, std::vector<double>& out) {
+  return fetch_strided(context, data, type, count, count > 0 ? count : 1, stride, 0, out);
+}
+
+Reason fetch_matrix(Context& context, const void* data, Type type, std::size_t rows, std::size_t cols, std::size_t row_stride, std::vector<double>& out) {
+  return fetch_strided(context, data, type, rows * cols, cols > 0 ? cols : 1, 1, row_stride, out);
 }
 
 Reason count_nonfinite(Context& context, const void* data, Type type, std::size_t count, std::uint64_t& found) {

@@ -76,6 +76,7 @@ class Kernel {
   std::size_t touched_bytes = 0;                  // read and written by one call: what has to exceed the L2 cache; 0: input_bytes + output_bytes
   Type input_type = Type::bf16;
   double tolerance = 1e-2;                        // of the relative error against the reference
+  int fixed_calls = 0;                            // more than 0: every rank has to make exactly so many calls in a replay, and a fixed number of replays
   std::string algorithm, library;
 
   // Sets up what the operands need beyond random data, for `sets` sets. Called once, after the arenas are there.
@@ -108,6 +109,8 @@ Reason poison(Context& context, void* data, std::size_t bytes);
 
 // Copies elements to the host as doubles: `count` elements from `data`, `stride` elements apart.
 Reason fetch(Context& context, const void* data, Type type, std::size_t count, std::size_t stride, std::vector<double>& out);
+// The same for a matrix: `rows` rows of `cols` neighbouring elements, `row_stride` elements apart; row-major in `out`.
+Reason fetch_matrix(Context& context, const void* data, Type type, std::size_t rows, std::size_t cols, std::size_t row_stride, std::vector<double>& out);
 // Number of NaN or infinite elements.
 Reason count_nonfinite(Context& context, const void* data, Type type, std::size_t count, std::uint64_t& found);
 

@@ -23,6 +23,17 @@ __global__ void embedding_forward_kernel(const std::int32_t* ids, const T* table
   }
 }
 
+template <int VEC>
+__device__ __forceinline__ void add_to(float* to, const float (&v)[VEC]) {
+#if __CUDA_ARCH__ >= 900
+  if constexpr (VEC == 4)
+    atomicAdd(reinterpret_cast<float4*>(to), make_float4(v[0], v[1], v[2], v[3]));
+  else
+#endif
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) atomicAdd(to + i, v[i]);
+}
+
 template <typename T, int VEC>
 __global__ void embedding_backward_kernel(const std::int32_t* ids, const T* dy, float* dtable, std::int64_t tokens, std::int64_t hidden) {
   const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -32,14 +43,7 @@ __global__ void embedding_backward_kernel(const std::int32_t* ids, const T* dy, 
   for (std::int64_t at = static_cast<std::int64_t>(threadIdx.x) * VEC; at < hidden; at += static_cast<std::int64_t>(blockDim.x) * VEC) {
     float v[VEC];
     load<T, VEC>(from + at, v);
-    if constexpr (VEC == 4) {
-#if __CUDA_ARCH__ >= 900
-      atomicAdd(reinterpret_cast<float4*>(to + at), make_float4(v[0], v[1], v[2], v[3]));
-      continue;
-#endif
-    }
-#pragma unroll
-    for (int i = 0; i < VEC; ++i) atomicAdd(to + at + i, v[i]);
+    add_to<VEC>(to + at, v);
   }
 }
 
