@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,9 +29,13 @@ struct DataPath {
   // not found: usage error with a suggestion from names().
   Result<std::filesystem::path> find(DataKind kind, std::string_view name_or_file) const;
   std::vector<std::string> names(DataKind kind) const;  // sorted, without duplicates
+  // NAME's file under the first root that has it; nothing when no root does. Never takes the name for a path.
+  std::optional<std::filesystem::path> find_name(DataKind kind, std::string_view name) const;
 };
 
+// A device may extend another (`extends: h100_sxm`), which is looked for beside its file and then in `data`. Errors: unavailable (no file), invalid with file:line:column.
 Result<Device> read_device(const std::filesystem::path& file);
+Result<Device> read_device(const std::filesystem::path& file, const DataPath& data);
 Result<Catalogue> read_catalogue(const std::filesystem::path& file);
 Result<CalibrationLayer> read_calibration(const std::filesystem::path& file);
 Result<Cluster> read_cluster(const std::filesystem::path& file);
@@ -42,5 +47,8 @@ Result<Machine> load_machine(const DataPath& data, std::string_view device, std:
 
 // What is wrong with a device file beyond its syntax: peaks that differ by over 2 % from SMs x rate x peak clock, numbers without source or date, guesses without a note.
 std::vector<Warning> lint(const Device& device);
+
+// The part of the lint that every kind of file shares: numbers without source, date or kind, guesses without a note. `id` names the file in the messages.
+std::vector<Warning> lint_provenance(std::string_view id, const std::vector<Fact>& facts);
 
 }  // namespace rooftile

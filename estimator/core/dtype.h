@@ -17,18 +17,18 @@ struct DTypeInfo {
 };
 
 inline constexpr std::array<DTypeInfo, 13> kDTypes = {{{DType::bf16, "bf16", 16},
-                                                        {DType::fp16, "fp16", 16},
-                                                        {DType::tf32, "tf32", 32},
-                                                        {DType::fp32, "fp32", 32},
-                                                        {DType::fp64, "fp64", 64},
-                                                        {DType::fp8_e4m3, "fp8_e4m3", 8},
-                                                        {DType::fp8_e5m2, "fp8_e5m2", 8},
-                                                        {DType::fp4, "fp4", 4},
-                                                        {DType::int8, "int8", 8},
-                                                        {DType::int4, "int4", 4},
-                                                        {DType::int32, "int32", 32},
-                                                        {DType::int64, "int64", 64},
-                                                        {DType::boolean, "bool", 8}}};
+                                                       {DType::fp16, "fp16", 16},
+                                                       {DType::tf32, "tf32", 32},
+                                                       {DType::fp32, "fp32", 32},
+                                                       {DType::fp64, "fp64", 64},
+                                                       {DType::fp8_e4m3, "fp8_e4m3", 8},
+                                                       {DType::fp8_e5m2, "fp8_e5m2", 8},
+                                                       {DType::fp4, "fp4", 4},
+                                                       {DType::int8, "int8", 8},
+                                                       {DType::int4, "int4", 4},
+                                                       {DType::int32, "int32", 32},
+                                                       {DType::int64, "int64", 64},
+                                                       {DType::boolean, "bool", 8}}};
 
 constexpr std::string_view name_of(DType dtype) { return kDTypes[static_cast<std::size_t>(dtype)].name; }
 constexpr int bits_of(DType dtype) { return kDTypes[static_cast<std::size_t>(dtype)].bits; }

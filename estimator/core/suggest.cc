@@ -41,6 +41,13 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
 }
 
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates, std::size_t limit) {
+  // The beginning of a name is the name half typed: "h100" means one of the h100s.
+  std::string begun;
+  for (const std::string& candidate : candidates) {
+    if (word.size() < 2 || candidate.size() <= word.size()) continue;
+    if (std::equal(word.begin(), word.end(), candidate.begin(), [](char a, char b) { return lower(a) == lower(b); })) begun += (begun.empty() ? "'" : ", '") + candidate + "'";
+  }
+  if (!begun.empty()) return "did you mean " + begun + "?";
   const std::string near = nearest(word, candidates);
   if (!near.empty()) return "did you mean '" + near + "'?";
   std::string text = "known: ";

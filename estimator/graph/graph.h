@@ -43,7 +43,7 @@ struct Segment {
   SegmentRole role = SegmentRole::prologue;
   std::uint32_t first_op = 0, op_count = 0;
   std::int64_t repeat = 1;
-  TensorId input = 0;   // the tensor that enters it, kept when the segment is recomputed
+  TensorId input = 0;  // the tensor that enters it, kept when the segment is recomputed
   TensorId output = 0;
 };
 

@@ -10,9 +10,9 @@
 namespace rooftile {
 
 struct KernelTile {
-  int m = 0, n = 0;   // of C
-  int k = 0;          // elements of the K step; 0: 128 bytes worth
-  int stages = 0;     // 0: as many as fit shared memory
+  int m = 0, n = 0;  // of C
+  int k = 0;         // elements of the K step; 0: 128 bytes worth
+  int stages = 0;    // 0: as many as fit shared memory
 };
 
 // A family of kernels that the library uses for some dtypes and alignments: "hopper_tma" for 16-byte aligned operands, "ampere_align2" for less, ...
@@ -20,8 +20,8 @@ struct KernelFamily {
   std::string name;
   std::vector<DType> dtypes;
   int min_alignment = 1, max_alignment = 16;  // elements: the largest power of two that divides every leading dimension, capped at 16 bytes
-  double rate = 1;          // instruction rate relative to the dtype's peak (a Turing-generation kernel on Hopper reaches a fraction)
-  bool persistent = false;  // one CTA per SM walks over tiles
+  double rate = 1;                            // instruction rate relative to the dtype's peak (a Turing-generation kernel on Hopper reaches a fraction)
+  bool persistent = false;                    // one CTA per SM walks over tiles
   bool tensor_cores = true;
   int max_ctas_per_sm = 1;
   double iteration_latency_s = 0;  // from a load's issue to its use

@@ -9,9 +9,9 @@
 namespace rooftile {
 
 struct Link {
-  double bandwidth = 0;  // B/s per GPU and direction that a large collective reaches (bus bandwidth as nccl-tests counts it)
-  double latency_s = 0;  // fixed cost of a collective
-  double ramp_bytes = 0; // message size at which half of the bandwidth is reached
+  double bandwidth = 0;   // B/s per GPU and direction that a large collective reaches (bus bandwidth as nccl-tests counts it)
+  double latency_s = 0;   // fixed cost of a collective
+  double ramp_bytes = 0;  // message size at which half of the bandwidth is reached
 };
 
 struct Cluster {

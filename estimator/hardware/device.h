@@ -19,6 +19,7 @@ struct Fact {
   std::string kind;    // spec | derived | measured | fitted | guess
   std::string date;    // checked on, YYYY-MM-DD
   std::string note;
+  std::string section = {};  // of its file: "data_sheet", "architecture", "measured", ...
 };
 
 enum class Architecture : std::uint8_t { volta, turing, ampere, ada, hopper, blackwell };
@@ -28,13 +29,14 @@ std::string_view name_of(Architecture architecture);
 struct MathRate {
   double flop_per_clock_per_sm = 0;  // 0: this dtype has no such unit on this device
   double peak_flops = 0;             // the data sheet's dense peak, FLOP/s
+  double clock_hz = 0;               // at which the data sheet states this peak (an H100's vector fp32: the boost clock); 0: the device's peak clock
 };
 
 struct Device {
   std::string id, name;
   Architecture architecture = Architecture::hopper;
-  std::string file;      // where it was read from
-  std::string variant;   // "ga100", "ad102": GPUs of one architecture that differ (ga100 and ga102)
+  std::string file;            // where it was read from
+  std::string variant;         // "ga100", "ad102": GPUs of one architecture that differ (ga100 and ga102)
   int compute_capability = 0;  // 90 for 9.0
 
   int sms = 0;
@@ -55,9 +57,10 @@ struct Device {
   double registers_per_sm = 65536;
   double max_threads_per_sm = 0;
 
-  std::string link;               // "nvlink4", "pcie4", ...
-  double link_bandwidth = 0;      // B/s out of one GPU, one direction
-  double pcie_bandwidth = 0;      // B/s, one direction
+  std::string link;           // "nvlink4", "pcie4", ...
+  double link_bandwidth = 0;  // B/s out of one GPU, one direction
+  double pcie_bandwidth = 0;  // B/s, one direction
+  std::string cluster;        // id of the cluster that is meant when none is named
 
   std::vector<Fact> facts;
 

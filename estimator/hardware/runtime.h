@@ -23,22 +23,22 @@ struct RuleKernel {
 // Replaces the kernels that an operator has by default (the best known fused kernel) for one part of its work.
 struct LoweringRule {
   OpKind op = OpKind::free;
-  std::string part;        // "forward", "backward", or a part's own label ("bias_gradient")
-  std::string when;        // "" or the pointwise kind of an activation ("gelu", "silu_mul")
+  std::string part;  // "forward", "backward", or a part's own label ("bias_gradient")
+  std::string when;  // "" or the pointwise kind of an activation ("gelu", "silu_mul")
   std::vector<RuleKernel> kernels;
 };
 
 struct Runtime {
   std::string id, name, version, file;
-  double launch_gap_s = 0;       // idle GPU time between two kernels of a full queue
-  double host_launch_s = 0;      // host time to launch one kernel: the queue runs dry when kernels are shorter
-  double graph_gap_s = 0;        // the gap inside a CUDA graph
-  bool autocast = false;         // mixed precision means fp32 weights cast per use
-  bool main_weights = true;      // mixed precision means fp32 main weights beside the weights in dtype
-  bool fp32_gradients = true;    // gradients are kept and accumulated in fp32 under mixed precision
+  double launch_gap_s = 0;                   // idle GPU time between two kernels of a full queue
+  double host_launch_s = 0;                  // host time to launch one kernel: the queue runs dry when kernels are shorter
+  double graph_gap_s = 0;                    // the gap inside a CUDA graph
+  bool autocast = false;                     // mixed precision means fp32 weights cast per use
+  bool main_weights = true;                  // mixed precision means fp32 main weights beside the weights in dtype
+  bool fp32_gradients = true;                // gradients are kept and accumulated in fp32 under mixed precision
   bool fused_gradient_accumulation = false;  // the weight-gradient GEMM accumulates into fp32 in place
   bool pads_odd_vocabulary = false;
-  int vocabulary_multiple = 1;   // Megatron pads the vocabulary to this times tp
+  int vocabulary_multiple = 1;     // Megatron pads the vocabulary to this times tp
   double logits_copies_bytes = 0;  // bytes per logit held by the loss at its peak
   double workspace_bytes = 0;
   AttentionKernel attention = AttentionKernel::fastest;

@@ -23,12 +23,13 @@ struct LinearAttrs {
   std::int64_t experts = 0, top_k = 0;
   std::int64_t expert_group = 1;  // ranks that pool their tokens for the experts (expert parallelism); set by the shard pass
   bool bias = false;
-  bool tied = false;           // the weight belongs to another operator: it costs work here and is counted there
-  bool router = false;         // free in flops_model (Megatron's convention)
-  bool input_gradient = true;  // false where the input needs no gradient (patches of an image)
+  bool tied = false;               // the weight belongs to another operator: it costs work here and is counted there
+  bool router = false;             // free in flops_model (Megatron's convention)
+  bool input_gradient = true;      // false where the input needs no gradient (patches of an image)
   bool transposed_weight = false;  // W stored [in, out] (Conv1D of GPT-2, an ONNX MatMul)
   Epilogue epilogue = Epilogue::none;
   Split split = Split::none;
+  Split feature_split = Split::column;  // of a grouped linear (split = expert): how expert tensor parallelism divides its features, column or row
 };
 
 // C[batch, m, n] = A B with both operands activations.
@@ -41,10 +42,10 @@ struct MatmulAttrs {
 struct AttentionAttrs {
   std::int64_t batch = 0, heads = 0, kv_heads = 0, seq_q = 0, seq_kv = 0, head_dim = 0, v_head_dim = 0;
   bool causal = false;
-  std::int64_t window = 0;        // 0: none
-  bool sinks = false;             // one learned logit per head (GPT-OSS)
-  bool softcap = false;           // tanh soft-capping of the scores (Gemma 2)
-  bool position_bias = false;     // a [heads, seq_q, seq_kv] bias is added to the scores (T5, ALiBi)
+  std::int64_t window = 0;          // 0: none
+  bool sinks = false;               // one learned logit per head (GPT-OSS)
+  bool softcap = false;             // tanh soft-capping of the scores (Gemma 2)
+  bool position_bias = false;       // a [heads, seq_q, seq_kv] bias is added to the scores (T5, ALiBi)
   bool model_flops_causal = false;  // flops_model halves this attention; false for cross and encoder attention
   AttentionKernel kernel = AttentionKernel::fastest;
   Split split = Split::column;
@@ -54,7 +55,7 @@ struct AttentionAttrs {
 struct NormAttrs {
   std::int64_t rows = 0, cols = 0;
   bool weight = true, bias = false;
-  std::int64_t weight_cols = 0;  // learned elements where they are not `cols` (0: cols)
+  std::int64_t weight_cols = 0;   // learned elements where they are not `cols` (0: cols)
   Split split = Split::sequence;  // column for norms over heads
 };
 
@@ -73,7 +74,7 @@ struct RotaryAttrs {
 
 struct EmbeddingAttrs {
   std::int64_t tokens = 0, vocab = 0, hidden = 0;
-  bool tied = false;          // the table belongs to another operator
+  bool tied = false;            // the table belongs to another operator
   Split split = Split::column;  // the vocabulary is divided; none for small tables (positions, token types)
 };
 
@@ -129,6 +130,8 @@ struct CacheWriteAttrs {  // keys and values of the new tokens appended to the K
 struct OptimizerAttrs {
   OptimizerKind kind = OptimizerKind::adamw;
   std::int64_t parameters = 0;
+  DType state = DType::fp32, gradient = DType::fp32;
+  bool main_weights = false;  // fp32 main weights beside weights in the operator's dtype
 };
 
 enum class CommAxis : std::uint8_t { tp, cp, ep, pp, dp };

@@ -20,12 +20,15 @@ enum class PipelineSchedule : std::uint8_t { one_f_one_b, gpipe, interleaved };
 // The parallel layout; every degree at least 1 and tp x pp x cp x dp = gpus.
 struct Layout {
   std::int64_t gpus = 1, gpus_per_node = 8;
-  std::int64_t tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1, etp = 1, dp = 1;
+  std::int64_t tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1, dp = 1;
+  std::int64_t etp = 0;       // tensor parallelism inside experts; 0: as tp (Megatron's default)
   std::int64_t dp_shard = 0;  // ranks that share one copy of the sharded state (0: all dp x cp)
   int zero = 0;               // 0..3; 3 = FSDP full shard
   bool sp = false;
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   bool overlap_grad_reduce = false, overlap_param_gather = false;
+
+  std::int64_t expert_tp() const { return etp > 0 ? etp : tp; }
 };
 
 struct Options {

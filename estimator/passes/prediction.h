@@ -22,25 +22,25 @@ std::string_view name_of(Grade grade);
 
 // One kernel of one operator in one phase; all `count` instances of it on the slowest rank, micro-batches included.
 struct OpRow {
-  std::string name;         // "layer.qkv", "layer.qkv.dgrad", "head.lm_head"
-  std::string_view segment; // "embedding", "layer", "head", "optimizer", "communication"
+  std::string name;          // "layer.qkv", "layer.qkv.dgrad", "head.lm_head"
+  std::string_view segment;  // "embedding", "layer", "head", "optimizer", "communication"
   OpKind op = OpKind::free;
   StepPhase phase = StepPhase::forward;
   std::int64_t count = 0;
-  KernelCall call;          // shape and dtype
-  Count flops = 0;          // algorithmic
-  Count flops_executed = 0; // padding included
-  Count bytes = 0;          // DRAM traffic, read and written
+  KernelCall call;           // shape and dtype
+  Count flops = 0;           // algorithmic
+  Count flops_executed = 0;  // padding included
+  Count bytes = 0;           // DRAM traffic, read and written
   Count bytes_read = 0, bytes_written = 0;
-  double time_s = 0;        // communication: the exposed part
+  double time_s = 0;  // communication: the exposed part
   double duration_s = 0;
   double attainable_s = 0, peak_s = 0;
   double utilization = 0;            // flops / (time_s x data-sheet peak of the row's dtype)
   double bandwidth_utilization = 0;  // bytes / (time_s x data-sheet bandwidth)
   Bound bound = Bound::compute;
-  Grade grade = Grade::danger;       // compute-bound rows by utilization, the others by bandwidth_utilization
+  Grade grade = Grade::danger;  // compute-bound rows by utilization, the others by bandwidth_utilization
   bool graded_by_bandwidth = false;
-  std::string_view kernel;           // family
+  std::string_view kernel;  // family
   std::int32_t tile_m = 0, tile_n = 0, split_k = 1;
   double waves = 0;
   LossSeconds loss_s{};
@@ -55,8 +55,8 @@ struct MemoryTotals {
   Count peak_bytes = 0, parameters_bytes = 0, gradients_bytes = 0, optimizer_bytes = 0, activations_bytes = 0, kv_cache_bytes = 0, workspace_bytes = 0;
   bool fits = true;
   double capacity_bytes = 0;
-  std::string breaks;   // the term that breaks it: "optimizer states (64.2 GB)"; empty when it fits
-  std::string would_fit; // a setting that fits: "--gpus 8 --zero 3"; empty when none was found or it fits
+  std::string breaks;     // the term that breaks it: "optimizer states (64.2 GB)"; empty when it fits
+  std::string would_fit;  // a setting that fits: "--gpus 8 --zero 3"; empty when none was found or it fits
   double would_fit_bytes = 0;
 };
 
@@ -71,7 +71,7 @@ struct Totals {
 };
 
 struct Prediction {
-  Options options;       // as resolved, every default filled in
+  Options options;  // as resolved, every default filled in
   ModelInfo model;
   Count parameters = 0, parameters_active = 0, parameters_embedding = 0;
   std::string device_id, device_name, runtime, cluster;

@@ -56,8 +56,8 @@ enum class PointwiseKind : std::uint8_t {
 };
 struct PointwiseShape {
   PointwiseKind kind = PointwiseKind::copy;
-  std::int64_t numel = 0;   // elements of one output
-  DType to = DType::bf16;   // written dtype; differs from the call's dtype for casts only
+  std::int64_t numel = 0;  // elements of one output
+  DType to = DType::bf16;  // written dtype; differs from the call's dtype for casts only
   bool operator==(const PointwiseShape&) const = default;
 };
 

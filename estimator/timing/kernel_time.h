@@ -41,8 +41,8 @@ struct KernelTime {
   Count bytes_moved = 0;     // DRAM traffic including re-fetch
 
   std::int32_t tile_m = 0, tile_n = 0, split_k = 1, stages = 0;
-  double waves = 0;          // CTAs over CTAs that run at once, 0 where the notion means nothing
-  std::string_view family;   // e.g. "hopper_tma", "ampere_align2", "flash3"; static storage or owned by the catalogue
+  double waves = 0;         // CTAs over CTAs that run at once, 0 where the notion means nothing
+  std::string_view family;  // e.g. "hopper_tma", "ampere_align2", "flash3"; static storage or owned by the catalogue
 
   Confidence confidence = Confidence::spec;
   double error_p90 = 0;  // 90th percentile of |predicted / measured - 1| expected for this kind of row; 0.35 means 35 %

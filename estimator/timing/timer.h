@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "estimator/core/result.h"
 #include "estimator/hardware/calibration.h"
@@ -37,6 +39,8 @@ class KernelTimer {
 
   // Names of the calibration layers that supplied constants.
   std::vector<std::string> layers() const;
+  // Constants that no layer gave; the neutral value (an ideal machine) stands in for each.
+  std::vector<std::string> missing_constants() const;
   std::size_t distinct_calls() const { return times_.size(); }
 
  private:

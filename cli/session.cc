@@ -1,0 +1,131 @@
+#include "cli/session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/install_path.h"
+#include "estimator/passes/predict.h"
+#include "frontends/expand.h"
+
+namespace rooftile {
+namespace {
+
+// A sweep meets new kernel shapes at every step; what is remembered must not grow without end.
+constexpr std::size_t kMostRememberedCalls = 100'000;
+
+// What was asked for and has no effect here: said, never refused.
+std::vector<Warning> idle_options(const Request& request, const Model& model) {
+  std::vector<Warning> warnings;
+  const auto idle = [&](std::string_view option, std::string_view why) { warnings.push_back({"option_without_effect", fmt::format("--{} has no effect: {}", option, why)}); };
+  const Phase phase = request.options.phase;
+  if (request.optimizer_given && phase != Phase::train) idle("optimizer", "only train has an optimizer step");
+  if (request.recompute_given && phase != Phase::train) idle("recompute", "only train has a backward pass");
+  if (request.context_given && (phase == Phase::train || phase == Phase::forward)) idle("context", "only prefill and decode have a KV cache");
+  if (!request.dims.empty() && model.format != ModelFormat::onnx) idle("dim", "the model is no ONNX graph; its sizes are --mbs and --seq");
+  if (request.layers > 0 && model.format == ModelFormat::onnx) idle("layers", "an ONNX graph has the layers that it has");
+  if (request.seq_given && model.format != ModelFormat::onnx && model.spec.kind == ModelKind::vision) idle("seq", "an image has as many tokens as patches");
+  return warnings;
+}
+
+}  // namespace
+
+bool has_calibration(const Machine& machine) {
+  return std::any_of(machine.calibration.layers.begin(), machine.calibration.layers.end(), [](const CalibrationLayer& layer) { return layer.level != LayerLevel::architecture; });
+}
+
+Session::Session() : data_(DataPath::standard(installed_data())) {}
+
+Result<const Model*> Session::model(const std::string& name_or_file) {
+  if (const auto known = models_.find(name_or_file); known != models_.end()) return known->second.get();
+  auto model = std::make_unique<Model>();
+  model->name = name_or_file;
+  auto file = data_.find(DataKind::model, name_or_file);
+  if (!file) return tl::unexpected<Error>(file.error());
+  model->file = *file;
+  auto text = read_text(*file, std::size_t{4} << 30);
+  if (!text) return tl::unexpected<Error>(text.error());
+  model->format = sniff_model(*text);
+  if (model->format == ModelFormat::onnx) {
+    model->onnx = std::move(*text);
+  } else {
+    auto spec = model->format == ModelFormat::yaml ? read_yaml_model(*text, file->string()) : read_hf_config(*text, file->string());
+    if (!spec) return tl::unexpected<Error>(spec.error());
+    model->spec = std::move(*spec);
+  }
+  return models_.emplace(name_or_file, std::move(model)).first->second.get();
+}
+
+Result<const Machine*> Session::machine(const std::string& device, const std::string& cluster, const std::string& calibration) {
+  auto& machine = machines_[{device, cluster, calibration}];
+  if (machine == nullptr) {
+    auto loaded = load_machine(data_, device, cluster, calibration);
+    if (!loaded) return tl::unexpected<Error>(loaded.error());
+    machine = std::make_unique<Machine>(std::move(*loaded));
+  }
+  return machine.get();
+}
+
+Result<const Runtime*> Session::runtime(const std::string& name_or_file) {
+  if (const auto known = runtimes_.find(name_or_file); known != runtimes_.end()) return known->second.get();
+  const auto file = data_.find(DataKind::runtime, name_or_file);
+  if (!file) return tl::unexpected<Error>(file.error());
+  auto loaded = read_runtime(*file);
+  if (!loaded) return tl::unexpected<Error>(loaded.error());
+  return runtimes_.emplace(name_or_file, std::make_unique<Runtime>(std::move(*loaded))).first->second.get();
+}
+
+KernelTimer& Session::timer(const Machine& machine, Mode mode, ClockState clocks) {
+  auto& timer = timers_[{&machine, mode, clocks}];
+  if (timer == nullptr || timer->distinct_calls() > kMostRememberedCalls) timer = std::make_unique<KernelTimer>(machine, mode, clocks);
+  return *timer;
+}
+
+Result<const Graph*> Session::graph_of(const Model& model, const Request& request) {
+  const Options& options = request.options;
+  GraphKey key = {&model, options.phase, options.dtype, options.mbs, options.seq, options.context, request.layers, options.attention, request.dims};
+  if (graph_ && key == graph_key_) return &*graph_;
+  graph_.reset();
+  if (model.format == ModelFormat::onnx) return fail(ErrorCode::unsupported, "this build reads no ONNX graphs", model.file.string());
+  Result<Graph> graph = [&]() -> Result<Graph> {
+    if (request.layers == 0) return expand(model.spec, options);
+    ModelSpec spec = model.spec;
+    spec.layers = request.layers;
+    if (spec.encoder_layers > 0) spec.encoder_layers = request.layers;
+    if (spec.decoder_layers > 0) spec.decoder_layers = request.layers;
+    return expand(spec, options);
+  }();
+  if (!graph) return tl::unexpected<Error>(graph.error());
+  graph_key_ = std::move(key);
+  graph_ = std::move(*graph);
+  return &*graph_;
+}
+
+Result<Prediction> Session::predict(const Model& model, Request request) {
+  if (const auto settled = settle(request); !settled) return tl::unexpected<Error>(settled.error());
+  const auto machine = this->machine(request.device, request.cluster, request.calibration);
+  if (!machine) return tl::unexpected<Error>(machine.error());
+  const auto runtime = this->runtime(request.runtime);
+  if (!runtime) return tl::unexpected<Error>(runtime.error());
+  Options& options = request.options;
+  if (!request.gpus_per_node_given && (*machine)->cluster.gpus_per_node > 0) options.layout.gpus_per_node = (*machine)->cluster.gpus_per_node;
+  std::vector<Warning> warnings = idle_options(request, model);
+  if (options.mode == Mode::calibrated && !has_calibration(**machine)) {
+    if (request.mode_given) warnings.push_back({"not_calibrated", fmt::format("{} has no calibration; --mode model is used", (*machine)->device.id)});
+    options.mode = Mode::model;
+  }
+  if (options.seq == 0) {
+    const std::int64_t most = model.spec.max_positions;
+    options.seq = most > 0 ? std::min<std::int64_t>(most, 4096) : 4096;
+  }
+  const auto graph = graph_of(model, request);
+  if (!graph) return tl::unexpected<Error>(graph.error());
+  auto prediction = rooftile::predict(**graph, options, **machine, **runtime, timer(**machine, options.mode, options.clocks));
+  if (prediction) {
+    prediction->runtime = (*runtime)->id;
+    prediction->warnings.insert(prediction->warnings.begin(), warnings.begin(), warnings.end());
+  }
+  return prediction;
+}
+
+}  // namespace rooftile

@@ -1,0 +1,7 @@
+#include "cli/version.h"
+
+namespace rooftile {
+
+std::string_view version() { return ROOFTILE_VERSION; }
+
+}  // namespace rooftile

@@ -1,0 +1,32 @@
+# The libraries from the distribution, each behind one name of ours: where a static archive exists it is preferred, because a process of a few milliseconds feels every shared
+# library it loads.
+
+find_path(ROOFTILE_EXPECTED_INCLUDE tl/expected.hpp REQUIRED)
+add_library(rooftile_expected INTERFACE)
+target_include_directories(rooftile_expected SYSTEM INTERFACE $<BUILD_INTERFACE:${ROOFTILE_EXPECTED_INCLUDE}>)
+
+find_package(fmt REQUIRED)
+add_library(rooftile_fmt INTERFACE)
+target_link_libraries(rooftile_fmt INTERFACE fmt::fmt-header-only)
+
+# yaml-cpp 0.7 (Debian 12) exports the target yaml-cpp, 0.8 (Ubuntu 24.04) yaml-cpp::yaml-cpp.
+find_package(yaml-cpp REQUIRED)
+add_library(rooftile_yaml INTERFACE)
+find_library(ROOFTILE_YAML_ARCHIVE libyaml-cpp.a)
+if(ROOFTILE_YAML_ARCHIVE)
+  target_link_libraries(rooftile_yaml INTERFACE ${ROOFTILE_YAML_ARCHIVE})
+elseif(TARGET yaml-cpp::yaml-cpp)
+  target_link_libraries(rooftile_yaml INTERFACE yaml-cpp::yaml-cpp)
+else()
+  target_link_libraries(rooftile_yaml INTERFACE yaml-cpp)
+endif()
+
+find_package(nlohmann_json REQUIRED)
+add_library(rooftile_json INTERFACE)
+target_link_libraries(rooftile_json INTERFACE nlohmann_json::nlohmann_json)
+
+find_package(CLI11 REQUIRED)
+add_library(rooftile_cli11 INTERFACE)
+target_link_libraries(rooftile_cli11 INTERFACE CLI11::CLI11)
+
+find_package(Threads REQUIRED)

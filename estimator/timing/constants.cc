@@ -1,0 +1,109 @@
+#include "estimator/timing/constants.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace rooftile {
+namespace {
+
+// Layers are searched highest first, as Calibration::find does, but only up to the level that the mode allows.
+class Lookup {
+ public:
+  Lookup(const Calibration& calibration, Mode mode, std::vector<std::string>& missing) : missing_(missing) {
+    for (auto layer = calibration.layers.rbegin(); layer != calibration.layers.rend(); ++layer) {
+      if (mode != Mode::calibrated && layer->level != LayerLevel::architecture) continue;
+      for (const Fact& fact : layer->facts) {
+        const bool known = std::any_of(values_.begin(), values_.end(), [&](const auto& pair) { return pair.first == fact.key; });
+        if (!known) values_.emplace_back(fact.key, fact.value);
+      }
+    }
+    std::sort(values_.begin(), values_.end());
+  }
+
+  std::optional<double> find(std::string_view key) const {
+    const auto at = std::lower_bound(values_.begin(), values_.end(), key, [](const auto& pair, std::string_view k) { return pair.first < k; });
+    if (at == values_.end() || at->first != key) return std::nullopt;
+    return at->second;
+  }
+
+  // The value under the special name, else under the general one.
+  double get_either(const std::string& special, std::string_view general, double neutral) const {
+    if (const auto value = find(special)) return *value;
+    return get(general, neutral);
+  }
+
+  double get(std::string_view key, double neutral) const {
+    if (const auto value = find(key)) return *value;
+    if (std::find(missing_.begin(), missing_.end(), key) == missing_.end()) missing_.emplace_back(key);
+    return neutral;
+  }
+
+ private:
+  std::vector<std::pair<std::string_view, double>> values_;
+  std::vector<std::string>& missing_;
+};
+
+// "fp8" covers both 8-bit formats: the libraries run them through the same kernels.
+std::string_view group_of(DType dtype) { return dtype == DType::fp8_e4m3 || dtype == DType::fp8_e5m2 ? "fp8" : name_of(dtype); }
+
+}  // namespace
+
+Constants resolve_constants(const Machine& machine, Mode mode) {
+  Constants constants;
+  const Lookup lookup(machine.calibration, mode, constants.missing);
+
+  struct Field {
+    std::string_view name;
+    double GemmConstants::*member;
+    double neutral;
+  };
+  constexpr std::array kGemmFields = {Field{"eta", &GemmConstants::eta, 1}, Field{"epilogue_cycles", &GemmConstants::epilogue_cycles, 0},
+                                      Field{"epilogue_overlap", &GemmConstants::epilogue_overlap, 0}, Field{"operand_efficiency", &GemmConstants::operand_efficiency, 1}};
+  for (const Field& field : kGemmFields) {
+    const double shared = lookup.get("gemm." + std::string(field.name), field.neutral);
+    for (std::size_t i = 0; i < kDTypeCount; ++i) {
+      const std::string key = "gemm." + std::string(group_of(static_cast<DType>(i))) + "." + std::string(field.name);
+      constants.gemm[i].*field.member = lookup.find(key).value_or(shared);
+    }
+  }
+
+  constants.combine_p = std::max(1.0, lookup.get("combine.p", 3));
+  constants.sector_split = lookup.get("gemm.sector_split", 0);
+  constants.l2_bytes_per_clock_per_sm = lookup.get("l2.bytes_per_clock_per_sm", 0);
+  constants.l2_panel_share = lookup.get("l2.panel_share", 0.5);
+  constants.split_k_reduce_s = lookup.get("split_k.reduce_s", 0);
+  constants.launch_s = lookup.get("launch_s", 0);
+  constants.dram_latency_s = lookup.get("dram.latency_s", 0);
+  constants.stream_efficiency = lookup.get("dram.efficiency", 1);
+  constants.sm_bytes_per_clock = lookup.get("sm.bytes_per_clock", 0);
+  constants.sustained_fraction = lookup.get("clock.sustained_fraction", 1);
+  constants.burst_s = lookup.get("clock.burst_s", 0);
+  constants.sustained_s = lookup.get("clock.sustained_s", 0);
+
+  for (std::size_t i = 0; i < kAttentionKernels; ++i) {
+    const auto kernel = static_cast<AttentionKernel>(i);
+    if (kernel == AttentionKernel::fastest || kernel == AttentionKernel::standard || machine.device.architecture < Architecture::ampere) continue;
+    if (kernel == AttentionKernel::flash3 && machine.device.architecture != Architecture::hopper) continue;
+    const std::string prefix = "attention." + std::string(name_of(kernel)) + ".";
+    AttentionConstants& a = constants.attention[i];
+    a.fwd_efficiency = lookup.get_either(prefix + "fwd.efficiency", "attention.fwd.efficiency", 1);
+    a.bwd_efficiency = lookup.get_either(prefix + "bwd.efficiency", "attention.bwd.efficiency", 1);
+    a.overlap_p = std::max(1.0, lookup.get_either(prefix + "overlap_p", "attention.overlap_p", 1));
+    a.tile_tail = lookup.get_either(prefix + "tile_tail", "attention.tile_tail", 0);
+  }
+  constants.attention_vector_ops = lookup.get("attention.vector_ops", 0);
+  constants.attention_tile_s = lookup.get("attention.tile_s", 0);
+  constants.attention_combine_s = lookup.get("attention.combine_s", 0);
+  constants.decode_efficiency = lookup.get("attention.decode.efficiency", 1);
+
+  for (std::size_t i = 0; i < kKernelClasses; ++i) {
+    const std::string name(name_of(static_cast<KernelClass>(i)));
+    constants.efficiency[i] = lookup.find(name + ".efficiency").value_or(constants.stream_efficiency);
+    constants.backward_efficiency[i] = lookup.find(name + ".bwd.efficiency").value_or(constants.efficiency[i]);
+    constants.spec_p90[i] = lookup.get_either("interval." + name + ".spec_p90", "interval.spec_p90", 1);
+  }
+  return constants;
+}
+
+}  // namespace rooftile

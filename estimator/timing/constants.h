@@ -1,0 +1,57 @@
+// The constants of the kernel-time model, looked up once by name in the calibration's layers and then plain numbers. Every one is physical and has one meaning; where a layer
+// gives no value the neutral one (an ideal machine) stands in and the name is remembered as missing.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "estimator/timing/timer.h"
+
+namespace rooftile {
+
+inline constexpr std::size_t kAttentionKernels = 5;
+inline constexpr std::size_t kDTypeCount = kDTypes.size();
+
+struct GemmConstants {
+  double eta = 1;                 // share of the data-sheet rate that a steady main loop of full tiles reaches at burst clocks
+  double epilogue_cycles = 0;     // cycles of one SM to write 32 bytes of C
+  double epilogue_overlap = 0;    // share of the epilogue that runs under the next tile's main loop
+  double operand_efficiency = 1;  // share of the data-sheet DRAM bandwidth that operand tiles reach
+};
+
+struct AttentionConstants {
+  double fwd_efficiency = 1, bwd_efficiency = 1;  // share of the MMA rate in the steady loop
+  double overlap_p = 1;                           // exponent of the norm that joins MMA and softmax: 1 one after the other, large: the longer hides the other
+  double tile_tail = 0;                           // share of the longest tile that the last wave adds under a causal mask (0: perfectly balanced schedule)
+};
+
+struct Constants {
+  std::array<GemmConstants, kDTypeCount> gemm;
+  double combine_p = 3;                  // exponent of the norm that joins the core time and the DRAM time of a GEMM
+  double sector_split = 0;               // extra L2 traffic of rows whose pitch is a multiple of 16 but not of 32 bytes
+  double l2_bytes_per_clock_per_sm = 0;  // 0: not limiting
+  double l2_panel_share = 0.5;           // share of L2 that holds panels for re-use
+  double split_k_reduce_s = 0;           // launch of the reduction kernel
+  double launch_s = 0;                   // from one kernel's end to the next one's first instruction, and its drain
+  double dram_latency_s = 0;             // first load of a memory-bound kernel
+  double stream_efficiency = 1;          // long streams
+  double sm_bytes_per_clock = 0;         // most that one SM moves; 0: not limiting
+  double sustained_fraction = 1;         // sustained over burst tensor throughput
+  double burst_s = 0, sustained_s = 0;   // kernels up to the first run at burst clocks, from the second on at sustained ones
+  std::array<AttentionConstants, kAttentionKernels> attention;
+  double attention_vector_ops = 0;                // vector instructions per score besides the exponential
+  double attention_tile_s = 0;                    // not overlapped start and end of a tile
+  double attention_combine_s = 0;                 // second kernel of a decode whose keys are split
+  double decode_efficiency = 1;                   // share of the bandwidth that a decode's KV stream reaches
+  std::array<double, kKernelClasses> efficiency;  // share of the bandwidth by memory-bound class
+  std::array<double, kKernelClasses> backward_efficiency;
+  std::array<double, kKernelClasses> spec_p90;  // stated error where no residuals are known
+  std::vector<std::string> missing;
+};
+
+// Layers above `architecture` are looked at only in mode calibrated.
+Constants resolve_constants(const Machine& machine, Mode mode);
+
+}  // namespace rooftile

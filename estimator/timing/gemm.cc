@@ -1,0 +1,315 @@
+#include "estimator/timing/gemm.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "estimator/core/checked.h"
+#include "estimator/timing/clock.h"
+#include "estimator/timing/combine.h"
+
+namespace rooftile {
+namespace {
+
+constexpr double kSectorBytes = 32;  // of a DRAM or L2 transaction; also what an SM stores per epilogue cycle unit
+constexpr int kAlignmentBytes = 16;  // widest copy instruction and TMA's stride rule
+constexpr int kKStepBytes = 128;     // of a K step where the catalogue does not say: one swizzled row of shared memory
+constexpr int kMaxStages = 16;
+constexpr double kOperandRegisters = 8192;   // of a CTA besides its accumulators: 128 threads with 64 registers for addresses and fragments
+constexpr double kLeastSplitK = 256;         // a shorter K is never split
+constexpr double kSplitBelowFill = 2.0 / 3;  // K is split only when tiles fill less than this share of the CTAs that run at once
+
+// Whole numbers of tiles. Sizes below 2^31, the usual ones, take the much faster 32-bit division.
+inline std::int64_t tiles_of(std::int64_t size, std::int64_t tile) {
+  if (size < (std::int64_t{1} << 31)) return (static_cast<std::uint32_t>(size) + static_cast<std::uint32_t>(tile) - 1) / static_cast<std::uint32_t>(tile);
+  return ceil_div(size, tile);
+}
+
+std::int64_t leading_a(const GemmShape& s) { return s.layout == GemmLayout::nt || s.layout == GemmLayout::nn ? s.k : s.m; }
+std::int64_t leading_b(const GemmShape& s) { return s.layout == GemmLayout::nn || s.layout == GemmLayout::tn ? s.n : s.k; }
+
+// Bytes, at most 16, of the largest power of two that divides a row pitch.
+int pitch_alignment(std::int64_t elements, double element_bytes, int cap) {
+  const auto bits = static_cast<std::uint64_t>(elements) * static_cast<std::uint64_t>(element_bytes * 8);
+  const int zeros = std::countr_zero(bits);
+  return zeros < 3 ? 1 : std::min(cap, 1 << std::min(zeros - 3, 20));
+}
+
+// The unit that multiplies this dtype: its tensor cores; for fp32, and for what the device has no unit for, CUDA cores.
+const MathRate& rate_of(const Device& device, DType dtype) {
+  const MathRate& rate = device.rate(dtype);
+  if (dtype != DType::fp32 && rate.flop_per_clock_per_sm > 0) return rate;
+  return device.vector_fp32.flop_per_clock_per_sm > 0 ? device.vector_fp32 : rate;
+}
+
+}  // namespace
+
+int alignment_of(const GemmShape& shape, DType dtype) {
+  const double bytes = bytes_of(dtype);
+  int alignment = std::min(pitch_alignment(leading_a(shape), bytes, kAlignmentBytes), pitch_alignment(leading_b(shape), bytes, kAlignmentBytes));
+  alignment = std::min(alignment, pitch_alignment(shape.n, bytes_of(shape.out), kAlignmentBytes));
+  return std::max(1, static_cast<int>(alignment / bytes));
+}
+
+// A call in the units of the model.
+struct GemmModel::Shape {
+  double m, n, k, batch;
+  std::int64_t im, in, ik;
+  double in_bytes, out_bytes;  // of an element
+  double c_factor;             // times that C is moved: 2 when it accumulates
+  bool single_launch;          // grouped: K is not split
+  double l2_factor;            // 1 + sector split
+  double clock_hz;
+  double a_bytes, b_bytes, c_bytes;
+  double operand_bandwidth, l2_panel_bytes;
+  GemmConstants constants;
+};
+
+struct GemmModel::Cost {
+  const Family* family = nullptr;
+  const Tile* tile = nullptr;
+  std::int64_t split = 1;
+  double tiles = 0, busiest = 0;  // CTAs in all and of the busiest SM
+  double core_s = 0, dram_s = 0, extra_s = 0, time_s = std::numeric_limits<double>::infinity();
+};
+
+GemmModel::GemmModel(const Machine& machine, const Constants& constants) : device_(machine.device), constants_(constants) {
+  for (std::size_t i = 0; i < kDTypeCount; ++i) math_[i] = make_math(machine, static_cast<DType>(i));
+}
+
+GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const {
+  Math math;
+  const MathRate& rate = rate_of(device_, dtype);
+  if (rate.flop_per_clock_per_sm <= 0 || rate.peak_flops <= 0 || device_.sms <= 0) return math;
+  math.peak_flops = rate.peak_flops;
+  math.clock_hz = rate.peak_flops / (rate.flop_per_clock_per_sm * device_.sms);
+  const bool vector = &rate == &device_.vector_fp32;
+  const double element_bytes = bytes_of(dtype);
+  math.constants = constants_.gemm[static_cast<std::size_t>(vector ? DType::fp32 : dtype)];
+  const double eta = math.constants.eta;
+
+  KernelFamily generic;  // stands in where the catalogue has nothing for this dtype
+  generic.name = "generic";
+  generic.tensor_cores = !vector;
+  generic.tiles = {{128, 128, 0, 0}, {64, 64, 0, 0}};
+  generic.split_k = {1, 2, 4, 8};
+  std::vector<const KernelFamily*> sources;
+  for (const KernelFamily& family : machine.catalogue.families) {
+    const bool has = std::find(family.dtypes.begin(), family.dtypes.end(), dtype) != family.dtypes.end();
+    const bool simt = vector && !family.tensor_cores;
+    if (simt ? (has || dtype != DType::fp32) : (has && family.tensor_cores != vector)) sources.push_back(&family);
+  }
+  constexpr std::string_view kGenericName = "generic";
+  if (sources.empty()) sources.push_back(&generic);
+
+  for (const KernelFamily* source : sources) {
+    Family family;
+    family.name = source == &generic ? kGenericName : std::string_view(source->name);
+    family.min_alignment = vector && dtype != DType::fp32 ? 1 : source->min_alignment;
+    family.max_alignment = source->max_alignment;
+    family.rate = source->rate;
+    family.persistent = source->persistent;
+    family.split_k = source->split_k;
+    if (family.split_k.empty()) family.split_k = {1};
+    std::sort(family.split_k.begin(), family.split_k.end());
+    const double latency_cycles = source->iteration_latency_s * math.clock_hz;
+    for (const KernelTile& entry : source->tiles) {
+      Tile tile{};
+      tile.m = entry.m;
+      tile.n = entry.n;
+      tile.k = entry.k > 0 ? entry.k : std::max(1, static_cast<int>(kKStepBytes / element_bytes));
+      const double stage_bytes = (tile.m + tile.n) * static_cast<double>(tile.k) * element_bytes;
+      int stages = entry.stages;
+      if (stages <= 0) stages = std::clamp(static_cast<int>(device_.shared_memory_per_sm / stage_bytes), 2, kMaxStages);
+      const int by_memory = static_cast<int>(device_.shared_memory_per_sm / (stages * stage_bytes));
+      const int by_registers = static_cast<int>(device_.registers_per_sm / (static_cast<double>(tile.m) * tile.n + kOperandRegisters));
+      tile.ctas = std::clamp(std::min(by_memory, by_registers), 1, std::max(1, source->max_ctas_per_sm));
+      tile.mma_cycles = 2.0 * tile.m * tile.n * tile.k / (rate.flop_per_clock_per_sm * eta * family.rate);
+      tile.l2_cycles = constants_.l2_bytes_per_clock_per_sm > 0 ? stage_bytes / constants_.l2_bytes_per_clock_per_sm : 0;
+      tile.latency_cycles = latency_cycles / std::max(1, stages - 1);
+      tile.fill_cycles = latency_cycles;
+      tile.epilogue_cycles_per_byte = static_cast<double>(tile.m) * tile.n / kSectorBytes * math.constants.epilogue_cycles * (1 - math.constants.epilogue_overlap);
+      tile.patch_side = std::sqrt(static_cast<double>(device_.sms) * (family.persistent ? 1 : tile.ctas));
+      family.tiles.push_back(tile);
+    }
+    // Large tiles first: they are the best for large problems, and a good time early lets the rest be skipped.
+    std::stable_sort(family.tiles.begin(), family.tiles.end(), [](const Tile& a, const Tile& b) { return static_cast<double>(a.m) * a.n > static_cast<double>(b.m) * b.n; });
+    math.families.push_back(std::move(family));
+  }
+  return math;
+}
+
+// Operands come from DRAM once when one of them stays in L2; else the tiles that run at once share panels, and one operand is read again for each strip of tiles whose panels
+// stay. The better of the two orders of walking over C is taken.
+double GemmModel::dram_bytes(const Shape& s, const Tile& tile) const {
+  double operands = s.a_bytes + s.b_bytes;
+  if (s.a_bytes > s.l2_panel_bytes && s.b_bytes > s.l2_panel_bytes) {
+    const double a_panel = tile.m * s.k * s.in_bytes, b_panel = tile.n * s.k * s.in_bytes;
+    const double a_strip = std::max(tile.patch_side, s.l2_panel_bytes / a_panel) * tile.m;
+    const double b_strip = std::max(tile.patch_side, s.l2_panel_bytes / b_panel) * tile.n;
+    const double b_again = s.a_bytes + s.b_bytes * std::max(1.0, s.m / a_strip);
+    const double a_again = s.b_bytes + s.a_bytes * std::max(1.0, s.n / b_strip);
+    operands = std::max(operands, std::min(a_again, b_again));
+  }
+  return s.batch * (operands + s.c_bytes * s.c_factor);
+}
+
+GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const Tile& tile, std::int64_t across, std::int64_t split) const {
+  Cost cost;
+  cost.family = &family;
+  cost.tile = &tile;
+  cost.split = split;
+  const std::int64_t tiles = across * split, busiest = tiles_of(tiles, device_.sms);
+  cost.tiles = static_cast<double>(tiles);
+  cost.busiest = static_cast<double>(busiest);
+  const double steps = static_cast<double>(tiles_of(s.ik, split * tile.k));
+
+  // The busiest SM runs its tiles in groups of as many CTAs as fit; a group's K steps take the longest of tensor, L2 and latency time.
+  const std::int64_t ctas = family.persistent ? 1 : std::min<std::int64_t>(tile.ctas, busiest);
+  const std::int64_t groups = ctas == 1 ? busiest : busiest / ctas, rest = busiest - groups * ctas;
+  const double per_cta = std::max(tile.mma_cycles, tile.l2_cycles * s.l2_factor);
+  const double out_bytes = split > 1 ? 4.0 : s.out_bytes * s.c_factor;
+  double cycles =
+      static_cast<double>(groups) * steps * std::max(static_cast<double>(ctas) * per_cta, tile.latency_cycles) + cost.busiest * tile.epilogue_cycles_per_byte * out_bytes;
+  if (rest > 0) cycles += steps * std::max(static_cast<double>(rest) * per_cta, tile.latency_cycles);
+  // Persistent kernels and SMs with several CTAs hide all but the first load.
+  cycles += tile.fill_cycles * (family.persistent || ctas > 1 ? 1 : cost.busiest);
+  cost.core_s = cycles / s.clock_hz;
+  cost.dram_s = dram_bytes(s, tile) / s.operand_bandwidth;
+  if (split > 1) {
+    // fp32 partial results are written and read once through L2, by a second kernel.
+    const double partial = 8.0 * static_cast<double>(split) * s.m * s.n * s.batch;
+    const double l2_rate = constants_.l2_bytes_per_clock_per_sm > 0 ? constants_.l2_bytes_per_clock_per_sm * device_.sms * s.clock_hz : s.operand_bandwidth;
+    const double spill = std::max(0.0, partial / 2 - s.l2_panel_bytes) * 2;
+    cost.extra_s = constants_.split_k_reduce_s + partial / l2_rate + spill / s.operand_bandwidth;
+  }
+  cost.time_s = constants_.launch_s + cost.extra_s + p_norm(cost.core_s, cost.dram_s, constants_.combine_p);
+  return cost;
+}
+
+// The cheapest candidate. A candidate whose tensor and L2 time alone cannot beat the best one so far is not evaluated.
+GemmModel::Cost GemmModel::cheapest(const Shape& s, const Math& math, int alignment) const {
+  Cost best;
+  double budget = std::numeric_limits<double>::infinity();  // seconds that core and DRAM may take together
+  const double dram_s = s.batch * (s.a_bytes + s.b_bytes + s.c_bytes * s.c_factor) / s.operand_bandwidth;
+  bool any = false;
+  for (const Family& family : math.families) any = any || (alignment >= family.min_alignment && alignment <= family.max_alignment);
+  const bool cubic = constants_.combine_p == 3;
+  const double dram_cubed = dram_s * dram_s * dram_s;
+  double budget_cubed = budget;
+  const auto consider = [&](const Family& family, const Tile& tile, std::int64_t across, std::int64_t split) {
+    const Cost cost = evaluate(s, family, tile, across, split);
+    if (cost.time_s >= best.time_s) return;
+    best = cost;
+    budget = best.time_s - constants_.launch_s;
+    budget_cubed = budget * budget * budget;
+  };
+  for (const Family& family : math.families) {
+    // Where no family is made for this alignment, the one that asks least of it is used.
+    if (any && (alignment < family.min_alignment || alignment > family.max_alignment)) continue;
+    for (const Tile& tile : family.tiles) {
+      const double across_real = static_cast<double>(tiles_of(s.im, tile.m)) * static_cast<double>(tiles_of(s.in, tile.n)) * s.batch;
+      const auto across = static_cast<std::int64_t>(std::min(across_real, 1e18));
+      const double least_core =
+          static_cast<double>(tiles_of(across, device_.sms)) * static_cast<double>(tiles_of(s.ik, tile.k)) * std::max(tile.mma_cycles, tile.l2_cycles) / s.clock_hz;
+      const bool hopeless = cubic ? least_core * least_core * least_core + dram_cubed >= budget_cubed : std::max(least_core, dram_s) >= budget;
+      if (!hopeless) consider(family, tile, across, 1);
+      const double slots = static_cast<double>(device_.sms) * (family.persistent ? 1 : tile.ctas);
+      if (s.single_launch || across_real > slots * kSplitBelowFill) continue;
+      for (const std::int64_t split : family.split_k) {
+        if (split <= 1) continue;
+        if (across_real * static_cast<double>(split) > slots || s.k < kLeastSplitK * static_cast<double>(split)) break;
+        if (std::max(least_core / static_cast<double>(split), dram_s) + constants_.split_k_reduce_s >= budget) continue;
+        consider(family, tile, across, split);
+      }
+    }
+  }
+  return best;
+}
+
+KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clocks) const {
+  const Math& math = math_[static_cast<std::size_t>(dtype)];
+  KernelTime time;
+  if (math.families.empty()) return time;
+
+  Shape s{};
+  s.im = shape.m, s.in = shape.n, s.ik = shape.k;
+  s.m = static_cast<double>(shape.m), s.n = static_cast<double>(shape.n), s.k = static_cast<double>(shape.k), s.batch = static_cast<double>(shape.batch);
+  s.in_bytes = bytes_of(dtype);
+  s.out_bytes = bytes_of(shape.out);
+  s.c_factor = shape.accumulate ? 2 : 1;
+  s.single_launch = shape.grouped;
+  s.constants = math.constants;
+  s.a_bytes = s.m * s.k * s.in_bytes;
+  s.b_bytes = s.k * s.n * s.in_bytes;
+  s.c_bytes = s.m * s.n * s.out_bytes;
+  s.operand_bandwidth = device_.memory_bandwidth * s.constants.operand_efficiency;
+  s.l2_panel_bytes = device_.l2_bytes * constants_.l2_panel_share;
+  const int alignment = alignment_of(shape, dtype);
+  const bool split_sectors = pitch_alignment(leading_a(shape), s.in_bytes, 32) < 32 || pitch_alignment(leading_b(shape), s.in_bytes, 32) < 32;
+  s.l2_factor = split_sectors ? 1 + constants_.sector_split : 1;
+
+  const double burst_hz = math.clock_hz;
+  s.clock_hz = burst_hz * (clocks == ClockState::sustained ? constants_.sustained_fraction : 1);
+  Cost best = cheapest(s, math, alignment);
+  if (best.tile == nullptr) return time;
+  const double fraction = clock_fraction(constants_, clocks, best.time_s);
+  if (clocks == ClockState::automatic && fraction < 1) {
+    s.clock_hz = burst_hz * fraction;
+    best = evaluate(s, *best.family, *best.tile, static_cast<std::int64_t>(best.tiles) / best.split, best.split);
+  }
+
+  const Tile& tile = *best.tile;
+  const double flops = 2 * s.m * s.n * s.k * s.batch;
+  const double least_bytes = s.batch * (s.a_bytes + s.b_bytes + s.c_bytes * s.c_factor);
+  const double ideal_core = flops / math.peak_flops, ideal_dram = least_bytes / device_.memory_bandwidth;
+  const double p = constants_.combine_p;
+  const double clocked = ideal_core * burst_hz / (s.clock_hz * s.constants.eta);
+  const double padded_mn = static_cast<double>(round_up(shape.m, tile.m)) * static_cast<double>(round_up(shape.n, tile.n));
+  const double padded_k = static_cast<double>(ceil_div(shape.k, best.split * tile.k)) * static_cast<double>(best.split * tile.k);
+  const double padded = clocked * (padded_mn / (s.m * s.n)) * (padded_k / s.k);
+  const double waved = padded * best.busiest * device_.sms / best.tiles;
+  const double aligned = waved / best.family->rate;
+  const double core = std::max(aligned, best.core_s);
+  const double once = least_bytes / s.operand_bandwidth;
+
+  LossAccount account(time, std::max(ideal_core, ideal_dram));
+  account.step(Loss::memory, p_norm(ideal_core, ideal_dram, p));
+  account.step(Loss::clock, p_norm(clocked, ideal_dram, p));
+  account.step(Loss::tile_padding, p_norm(padded, ideal_dram, p));
+  account.step(Loss::wave_tail, p_norm(waved, ideal_dram, p));
+  account.step(Loss::alignment, p_norm(aligned, ideal_dram, p));
+  account.step(Loss::latency, p_norm(core, ideal_dram, p));
+  account.step(Loss::memory, p_norm(core, once, p));
+  account.step(Loss::cache, p_norm(core, best.dram_s, p));
+  account.step(Loss::launch, best.time_s);
+
+  time.time_s = best.time_s;
+  time.compute_s = aligned;
+  time.dram_s = best.dram_s;
+  const double steps = static_cast<double>(ceil_div(shape.k, best.split * tile.k));
+  time.l2_s = best.busiest * steps * tile.l2_cycles * s.l2_factor / s.clock_hz;
+  time.latency_s = std::max(0.0, best.core_s - std::max(aligned, time.l2_s));
+  time.launch_s = constants_.launch_s + best.extra_s;
+  time.attainable_s = std::min(best.time_s, std::max(clocked, once) + constants_.launch_s);
+  if (time.launch_s > std::max(best.core_s, best.dram_s)) {
+    time.bound = Bound::launch;
+  } else if (best.dram_s > best.core_s) {
+    time.bound = Bound::dram;
+  } else if (time.latency_s > std::max(aligned, time.l2_s)) {
+    time.bound = Bound::latency;
+  } else {
+    time.bound = time.l2_s > aligned ? Bound::l2 : Bound::compute;
+  }
+  time.flops_executed = static_cast<Count>(2 * padded_mn * padded_k * s.batch);
+  time.bytes_moved = static_cast<Count>(best.dram_s * s.operand_bandwidth);
+  time.tile_m = tile.m;
+  time.tile_n = tile.n;
+  time.split_k = static_cast<std::int32_t>(best.split);
+  time.waves = best.tiles / (static_cast<double>(device_.sms) * (best.family->persistent ? 1 : tile.ctas));
+  time.family = best.family->name;
+  return time;
+}
+
+}  // namespace rooftile

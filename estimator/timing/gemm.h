@@ -1,0 +1,63 @@
+// Time of a GEMM: the best of a catalogue of tiles and K splits, each timed by waves of tiles over SMs. docs/model-kernels.md has the equations and their sources.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "estimator/timing/constants.h"
+#include "estimator/timing/kernel_time.h"
+
+namespace rooftile {
+
+// The largest power of two, in elements of the input dtype and at most 16 bytes, that divides every leading dimension. bf16 nt with k = 4096, n = 50257: 1.
+int alignment_of(const GemmShape& shape, DType dtype);
+
+class GemmModel {
+ public:
+  // Keeps references to the device and constants; they outlive the model.
+  GemmModel(const Machine& machine, const Constants& constants);
+
+  // All fields of KernelTime except confidence and error.
+  KernelTime time(const GemmShape& shape, DType dtype, ClockState clocks) const;
+
+ private:
+  struct Tile {
+    int m, n, k;
+    int ctas;                         // that one SM holds at once
+    double mma_cycles;                // of one K step at the family's steady rate
+    double l2_cycles;                 // of one K step's loads from L2
+    double latency_cycles;            // least time of one K step: load latency over the stages in flight
+    double fill_cycles;               // first load
+    double epilogue_cycles_per_byte;  // to write a tile whose elements have one byte
+    double patch_side;                // tiles along a side of the patch of C that runs at once
+  };
+  struct Family {
+    std::string_view name;
+    int min_alignment, max_alignment;
+    double rate;  // instruction rate, relative to the dtype's peak
+    bool persistent;
+    std::vector<Tile> tiles;
+    std::vector<int> split_k;
+  };
+  struct Math {  // one dtype on this device
+    double peak_flops = 0;
+    double clock_hz = 0;  // at which peak_flops is stated
+    GemmConstants constants;
+    std::vector<Family> families;
+  };
+  struct Shape;
+  struct Cost;
+
+  Math make_math(const Machine& machine, DType dtype) const;
+  Cost evaluate(const Shape& s, const Family& family, const Tile& tile, std::int64_t across, std::int64_t split) const;
+  Cost cheapest(const Shape& s, const Math& math, int alignment) const;
+  double dram_bytes(const Shape& s, const Tile& tile) const;
+
+  const Device& device_;
+  const Constants& constants_;
+  std::array<Math, kDTypeCount> math_;
+};
+
+}  // namespace rooftile

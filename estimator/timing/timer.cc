@@ -1,0 +1,187 @@
+#include "estimator/timing/timer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "estimator/timing/attention.h"
+#include "estimator/timing/combine.h"
+#include "estimator/timing/constants.h"
+#include "estimator/timing/gemm.h"
+#include "estimator/timing/memory_bound.h"
+
+namespace rooftile {
+namespace {
+
+// The sum of kernels that run one after the other, under the name of the whole.
+void add_stage(KernelTime& total, const KernelTime& stage) {
+  total.time_s += stage.time_s;
+  total.peak_s += stage.peak_s;
+  total.attainable_s += stage.attainable_s;
+  for (std::size_t i = 0; i < kLosses; ++i) total.loss_s[i] += stage.loss_s[i];
+  total.compute_s += stage.compute_s;
+  total.dram_s += stage.dram_s;
+  total.l2_s += stage.l2_s;
+  total.latency_s += stage.latency_s;
+  total.launch_s += stage.launch_s;
+  total.flops_executed += stage.flops_executed;
+  total.bytes_moved += stage.bytes_moved;
+}
+
+}  // namespace
+
+struct KernelTimer::Model {
+  Model(const Machine& machine_, Mode mode_, ClockState clocks_)
+      : machine(machine_), mode(mode_), clocks(clocks_), constants(resolve_constants(machine_, mode_)), gemm(machine_, constants), attention(machine_, constants) {}
+
+  KernelTime time(const KernelCall& call) const {
+    KernelTime result = mode == Mode::sol ? ideal(call) : modelled(call);
+    if (mode != Mode::sol) set_confidence(call, result);
+    return result;
+  }
+
+  // max(FLOPs / data-sheet peak, bytes / data-sheet bandwidth), exactly; communication: bytes / link rate.
+  KernelTime ideal(const KernelCall& call) const {
+    const Device& device = machine.device;
+    KernelCall resolved = call;  // what has no fused kernel does the work of the separate stages
+    if (call.kernel == KernelClass::attention) std::get<AttentionShape>(resolved.shape).kernel = attention_kernel_of(call.attention(), call.dtype, device);
+    const KernelWork work = work_of(resolved);
+    KernelTime result;
+    result.flops_executed = work.flops;
+    result.bytes_moved = work.bytes();
+    result.family = "roofline";
+    if (call.kernel == KernelClass::collective) {
+      result.peak_s = collective_time(call.collective(), machine.cluster, device, constants).peak_s;
+      result.bound = Bound::communication;
+    } else {
+      const bool matmul = call.kernel == KernelClass::gemm || call.kernel == KernelClass::attention;
+      const MathRate& tensor = device.rate(call.dtype);
+      const double peak = matmul && call.dtype != DType::fp32 && tensor.peak_flops > 0 ? tensor.peak_flops : device.vector_fp32.peak_flops;
+      result.compute_s = peak > 0 ? to_double(work.flops) / peak : 0;
+      result.dram_s = to_double(work.bytes()) / device.memory_bandwidth;
+      result.peak_s = std::max(result.compute_s, result.dram_s);
+      result.bound = result.compute_s > result.dram_s ? Bound::compute : Bound::dram;
+    }
+    result.time_s = result.attainable_s = result.peak_s;
+    return result;
+  }
+
+  KernelTime modelled(const KernelCall& call) const {
+    switch (call.kernel) {
+      case KernelClass::gemm:
+        return gemm.time(call.gemm(), call.dtype, clocks);
+      case KernelClass::attention: {
+        const AttentionKernel kernel = attention_kernel_of(call.attention(), call.dtype, machine.device);
+        if (kernel == AttentionKernel::standard) return standard_attention(call);
+        return attention.time(call.attention(), call.dtype, call.pass, kernel, clocks);
+      }
+      case KernelClass::collective:
+        return collective_time(call.collective(), machine.cluster, machine.device, constants);
+      default:
+        return memory_bound_time(call, machine.device, constants);
+    }
+  }
+
+  // Four stages forward (Q K^T, scale and mask, softmax, P V), six backward, each with scores in memory.
+  KernelTime standard_attention(const KernelCall& call) const {
+    const AttentionShape& s = call.attention();
+    const DType out = bits_of(call.dtype) < 16 ? DType::bf16 : call.dtype;
+    const std::int64_t heads = s.batch * s.heads;
+    const auto matmul = [&](std::int64_t m, std::int64_t n, std::int64_t k, GemmLayout layout) {
+      return gemm.time(GemmShape{.m = m, .n = n, .k = k, .batch = heads, .layout = layout, .out = out}, call.dtype, clocks);
+    };
+    const auto scale = [&] {
+      const PointwiseShape shape{.kind = PointwiseKind::scale, .numel = heads * s.seq_q * s.seq_kv, .to = out};
+      return memory_bound_time(KernelCall{.kernel = KernelClass::pointwise, .dtype = out, .pass = Pass::fwd, .impl = Impl::torch, .shape = shape}, machine.device, constants);
+    };
+    const auto softmax = [&](Pass pass) {
+      const RowShape shape{.rows = heads * s.seq_q, .cols = s.seq_kv};
+      return memory_bound_time(KernelCall{.kernel = KernelClass::softmax, .dtype = out, .pass = pass, .impl = Impl::torch, .shape = shape}, machine.device, constants);
+    };
+    KernelTime total = matmul(s.seq_q, s.seq_kv, s.head_dim, GemmLayout::nt);
+    if (call.pass == Pass::fwd) {
+      add_stage(total, scale());
+      add_stage(total, softmax(Pass::fwd));
+      add_stage(total, matmul(s.seq_q, s.v_head_dim, s.seq_kv, GemmLayout::nn));
+    } else {
+      total = matmul(s.seq_kv, s.v_head_dim, s.seq_q, GemmLayout::tn);            // dV = P^T dO
+      add_stage(total, matmul(s.seq_q, s.seq_kv, s.v_head_dim, GemmLayout::nt));  // dP = dO V^T
+      add_stage(total, softmax(Pass::bwd));
+      add_stage(total, scale());
+      add_stage(total, matmul(s.seq_q, s.head_dim, s.seq_kv, GemmLayout::nn));  // dQ = dS K
+      add_stage(total, matmul(s.seq_kv, s.head_dim, s.seq_q, GemmLayout::tn));  // dK = dS^T Q
+    }
+    total.family = "standard_attention";
+    total.bound = total.launch_s > std::max(total.compute_s, total.dram_s) ? Bound::launch : total.dram_s > total.compute_s ? Bound::dram : Bound::compute;
+    return total;
+  }
+
+  // Residuals of the family from the highest layer that has them; else the architecture's stated default.
+  void set_confidence(const KernelCall& call, KernelTime& result) const {
+    result.confidence = Confidence::spec;
+    result.error_p90 = constants.spec_p90[static_cast<std::size_t>(call.kernel)];
+    if (mode != Mode::calibrated) return;
+    if (const Residuals* residuals = residuals_[static_cast<std::size_t>(call.kernel)][static_cast<std::size_t>(call.dtype)][call.pass == Pass::bwd ? 1 : 0]) {
+      result.confidence = Confidence::calibrated;
+      result.error_p90 = residuals->p90_abs;
+    }
+  }
+
+  // Families are named "gemm.bf16", "attention.fwd", "attention.bwd.bf16", "pointwise"; the most specific one that a layer has applies.
+  void resolve_residuals() {
+    for (auto layer = machine.calibration.layers.rbegin(); layer != machine.calibration.layers.rend(); ++layer) {
+      if (layer->level == LayerLevel::architecture) continue;
+      for (const auto& [name, residuals] : layer->residuals) {
+        for (std::size_t k = 0; k < kKernelClasses; ++k) {
+          const std::string_view kernel = name_of(static_cast<KernelClass>(k));
+          if (name.compare(0, kernel.size(), kernel) != 0 || (name.size() > kernel.size() && name[kernel.size()] != '.')) continue;
+          const std::string rest = name.substr(kernel.size());
+          for (std::size_t d = 0; d < kDTypeCount; ++d) {
+            for (int pass = 0; pass < 2; ++pass) {
+              const Residuals*& slot = residuals_[k][d][pass];
+              const std::string dtype = "." + std::string(name_of(static_cast<DType>(d))), direction = pass == 1 ? ".bwd" : ".fwd";
+              const bool exact = rest == dtype || rest == direction + dtype, general = rest.empty() || rest == direction;
+              if (exact && (slot == nullptr || general_[k][d][pass])) slot = &residuals, general_[k][d][pass] = false;
+              if (general && slot == nullptr) slot = &residuals, general_[k][d][pass] = true;
+            }
+          }
+        }
+      }
+    }
+  }
+
+  const Machine& machine;
+  Mode mode;
+  ClockState clocks;
+  Constants constants;
+  GemmModel gemm;
+  AttentionModel attention;
+  const Residuals* residuals_[kKernelClasses][kDTypeCount][2] = {};
+  bool general_[kKernelClasses][kDTypeCount][2] = {};
+};
+
+KernelTimer::KernelTimer(const Machine& machine, Mode mode, ClockState clocks) : model_(std::make_unique<Model>(machine, mode, clocks)) {
+  if (mode == Mode::calibrated) model_->resolve_residuals();
+  times_.reserve(64);
+}
+KernelTimer::~KernelTimer() = default;
+KernelTimer::KernelTimer(KernelTimer&&) noexcept = default;
+
+const KernelTime& KernelTimer::operator()(const KernelCall& call) {
+  const auto [entry, added] = times_.try_emplace(call);
+  if (added) entry->second = model_->time(call);
+  return entry->second;
+}
+
+std::vector<std::string> KernelTimer::layers() const {
+  std::vector<std::string> names;
+  if (model_->mode == Mode::sol) return names;
+  for (const CalibrationLayer& layer : model_->machine.calibration.layers) {
+    if (model_->mode != Mode::calibrated && layer.level != LayerLevel::architecture) continue;
+    names.push_back(layer.id);
+  }
+  return names;
+}
+
+std::vector<std::string> KernelTimer::missing_constants() const { return model_->constants.missing; }
+
+}  // namespace rooftile

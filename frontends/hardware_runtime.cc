@@ -1,0 +1,154 @@
+// Reads hardware/runtimes/*.yaml: what executes a model, its gaps, its memory habits and its lowering rules.
+#include <array>
+#include <optional>
+
+#include "estimator/core/suggest.h"
+#include "frontends/hardware_files.h"
+#include "frontends/hardware_reader.h"
+
+namespace rooftile {
+namespace {
+
+constexpr std::array kPointwiseNames = {
+#define POINTWISE_KIND(id, reads, writes, flops, special, doc) std::string_view(#id),
+#include "estimator/timing/pointwise.def"
+};
+constexpr std::array kOperatorNames = {
+#define OPERATOR(id, onnx, category, function, doc) std::string_view(#id),
+#include "estimator/graph/operators.def"
+};
+constexpr std::array<std::string_view, 5> kAttentionNames = {"fastest", "standard", "flash2", "flash3", "cudnn"};
+
+// Index of a word in a list of names, or an error at the node.
+template <std::size_t size>
+std::optional<std::size_t> index_of(HardwareReader& reader, const YamlNode& node, std::string_view word, const std::array<std::string_view, size>& names, const std::string& what) {
+  for (std::size_t i = 0; i < size; ++i) {
+    if (names[i] == word) return i;
+  }
+  reader.refuse(node, "unknown " + what + " '" + std::string(word.substr(0, 60)) + "'", did_you_mean(word, std::vector<std::string>(names.begin(), names.end())));
+  return std::nullopt;
+}
+
+class RuntimeReader {
+ public:
+  explicit RuntimeReader(const YamlNode& root) : reader_(root, "runtime") {}
+
+  Result<Runtime> read(const std::filesystem::path& file) {
+    const YamlNode& root = reader_.root();
+    runtime_.file = file.string();
+    reader_.allow_keys(root, {"kind", "id", "name", "version", "note", "sources", "launch", "precision", "memory", "vocabulary", "attention", "rules"});
+    runtime_.id = reader_.text(root, "id", Need::required);
+    runtime_.name = reader_.text(root, "name", Need::required);
+    runtime_.version = reader_.text(root, "version", Need::optional);
+    launch();
+    precision();
+    memory();
+    vocabulary();
+    if (const std::string name = reader_.text(root, "attention", Need::optional); !name.empty()) {
+      if (const auto index = index_of(reader_, *root.find("attention"), name, kAttentionNames, "attention kernel")) runtime_.attention = static_cast<AttentionKernel>(*index);
+    }
+    if (const YamlNode* rules = reader_.get_list(root, "rules", Need::optional)) {
+      for (const YamlNode& node : rules->items) rule(node);
+    }
+    if (!reader_.ok()) return tl::unexpected<Error>(reader_.error());
+    return std::move(runtime_);
+  }
+
+ private:
+  void launch() {
+    const YamlNode* map = reader_.get_map(reader_.root(), "launch", Need::required);
+    if (map == nullptr) return;
+    reader_.allow_keys(*map, {"gap", "host", "graph_gap"});
+    runtime_.launch_gap_s = reader_.number(*map, "gap", "s", "launch", runtime_.facts, Need::required, 0, "launch");
+    runtime_.host_launch_s = reader_.number(*map, "host", "s", "launch", runtime_.facts, Need::required, 0, "launch");
+    runtime_.graph_gap_s = reader_.number(*map, "graph_gap", "s", "launch", runtime_.facts, Need::required, 0, "launch");
+  }
+
+  void precision() {
+    const YamlNode* map = reader_.get_map(reader_.root(), "precision", Need::required);
+    if (map == nullptr) return;
+    reader_.allow_keys(*map, {"autocast", "main_weights", "fp32_gradients", "fused_gradient_accumulation"});
+    runtime_.autocast = reader_.boolean(*map, "autocast", runtime_.autocast);
+    runtime_.main_weights = reader_.boolean(*map, "main_weights", runtime_.main_weights);
+    runtime_.fp32_gradients = reader_.boolean(*map, "fp32_gradients", runtime_.fp32_gradients);
+    runtime_.fused_gradient_accumulation = reader_.boolean(*map, "fused_gradient_accumulation", runtime_.fused_gradient_accumulation);
+    if (runtime_.autocast && runtime_.main_weights) reader_.refuse(*map, "autocast keeps fp32 weights; main_weights keeps them beside others: one of the two");
+  }
+
+  void memory() {
+    const YamlNode* map = reader_.get_map(reader_.root(), "memory", Need::required);
+    if (map == nullptr) return;
+    reader_.allow_keys(*map, {"logits_copies", "workspace"});
+    runtime_.logits_copies_bytes = reader_.number(*map, "logits_copies", "B/element", "memory", runtime_.facts, Need::required, 0, "memory");
+    runtime_.workspace_bytes = reader_.number(*map, "workspace", "B", "memory", runtime_.facts, Need::required, 0, "memory");
+  }
+
+  void vocabulary() {
+    const YamlNode* map = reader_.get_map(reader_.root(), "vocabulary", Need::optional);
+    if (map == nullptr) return;
+    reader_.allow_keys(*map, {"multiple", "pads_odd"});
+    runtime_.vocabulary_multiple = reader_.integer(*map, "multiple", runtime_.vocabulary_multiple, 1, 1 << 20);
+    runtime_.pads_odd_vocabulary = reader_.boolean(*map, "pads_odd", runtime_.pads_odd_vocabulary);
+  }
+
+  void rule(const YamlNode& node) {
+    LoweringRule rule;
+    const std::string op = reader_.text(node, "op", Need::required);
+    rule.part = reader_.text(node, "part", Need::required);
+    rule.when = reader_.text(node, "when", Need::optional);
+    if (!reader_.ok()) return;
+    reader_.allow_keys(node, {"op", "part", "when", "kernels", "source", "kind", "date", "note"});
+    const auto index = index_of(reader_, *node.find("op"), op, kOperatorNames, "operator");
+    if (!index) return;
+    rule.op = static_cast<OpKind>(*index);
+    if (!rule.when.empty() && !index_of(reader_, *node.find("when"), rule.when, kPointwiseNames, "pointwise kind")) return;
+    for (const LoweringRule& other : runtime_.rules) {
+      if (other.op == rule.op && other.part == rule.part && other.when == rule.when) reader_.refuse(node, "a rule for " + op + " " + rule.part + " stands here twice");
+    }
+    double calls = 0;
+    if (const YamlNode* kernels = reader_.get_list(node, "kernels", Need::required)) {
+      for (const YamlNode& item : kernels->items) {
+        rule.kernels.push_back(kernel(item));
+        calls += rule.kernels.back().calls;
+      }
+    }
+    if (!reader_.ok()) return;
+    Fact fact;
+    fact.key = "rules." + op + "." + rule.part + (rule.when.empty() ? "" : "." + rule.when) + ".kernels";
+    fact.value = calls;
+    fact.unit = "kernel";
+    fact.section = "rules";
+    fact.source = reader_.source_title(reader_.text(node, "source", Need::optional));
+    fact.kind = reader_.text(node, "kind", Need::optional);
+    fact.date = reader_.text(node, "date", Need::optional);
+    fact.note = reader_.text(node, "note", Need::optional);
+    runtime_.facts.push_back(std::move(fact));
+    runtime_.rules.push_back(std::move(rule));
+  }
+
+  RuleKernel kernel(const YamlNode& node) {
+    RuleKernel kernel;
+    const std::string kind = reader_.text(node, "kind", Need::required);
+    if (!reader_.ok()) return kernel;
+    reader_.allow_keys(node, {"kind", "scale", "calls", "fp32", "to_fp32"});
+    if (const auto index = index_of(reader_, *node.find("kind"), kind, kPointwiseNames, "pointwise kind")) kernel.kind = static_cast<PointwiseKind>(*index);
+    if (const YamlNode* scale = reader_.get(node, "scale", Need::optional)) kernel.scale = reader_.plain_number(*scale, 0, 1e6);
+    kernel.calls = reader_.integer(node, "calls", 1, 1, 10000);
+    kernel.fp32 = reader_.boolean(node, "fp32", false);
+    kernel.to_fp32 = reader_.boolean(node, "to_fp32", false);
+    return kernel;
+  }
+
+  HardwareReader reader_;
+  Runtime runtime_;
+};
+
+}  // namespace
+
+Result<Runtime> read_runtime(const std::filesystem::path& file) {
+  const Result<YamlNode> tree = read_yaml(file);
+  if (!tree) return tl::unexpected<Error>(tree.error());
+  return RuntimeReader(*tree).read(file);
+}
+
+}  // namespace rooftile

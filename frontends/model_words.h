@@ -1,0 +1,78 @@
+// The words that model files use for the kinds in ModelSpec: one table each, read by the YAML reader, its writer and messages.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "frontends/model_spec.h"
+
+namespace rooftile {
+
+template <typename Enum, std::size_t N>
+using WordTable = std::array<std::pair<std::string_view, Enum>, N>;
+
+inline constexpr WordTable<ModelKind, 5> kModelKinds = {{{"decoder", ModelKind::decoder},
+                                                         {"encoder", ModelKind::encoder},
+                                                         {"encoder_decoder", ModelKind::encoder_decoder},
+                                                         {"vision", ModelKind::vision},
+                                                         {"speech", ModelKind::speech}}};
+inline constexpr WordTable<HeadKind, 5> kHeadKinds = {
+    {{"causal_lm", HeadKind::causal_lm}, {"masked_lm", HeadKind::masked_lm}, {"classifier", HeadKind::classifier}, {"seq2seq_lm", HeadKind::seq2seq_lm}, {"none", HeadKind::none}}};
+inline constexpr WordTable<ActivationKind, 5> kActivations = {
+    {{"gelu", ActivationKind::gelu}, {"relu", ActivationKind::relu}, {"silu", ActivationKind::silu}, {"swiglu", ActivationKind::swiglu}, {"geglu", ActivationKind::geglu}}};
+inline constexpr WordTable<NormKind, 2> kNorms = {{{"layernorm", NormKind::layernorm}, {"rmsnorm", NormKind::rmsnorm}}};
+inline constexpr WordTable<PositionKind, 5> kPositions = {
+    {{"learned", PositionKind::learned}, {"rope", PositionKind::rope}, {"alibi", PositionKind::alibi}, {"relative", PositionKind::relative}, {"none", PositionKind::none}}};
+inline constexpr WordTable<LayerKind, 2> kLayerKinds = {{{"global", LayerKind::global}, {"local", LayerKind::local}}};
+
+// name_in(kNorms, NormKind::rmsnorm) == "rmsnorm".
+template <typename Enum, std::size_t N>
+std::string_view name_in(const WordTable<Enum, N>& table, Enum value) {
+  for (const auto& [word, meaning] : table) {
+    if (meaning == value) return word;
+  }
+  return "";
+}
+
+template <typename Enum, std::size_t N>
+std::optional<Enum> parse_in(const WordTable<Enum, N>& table, std::string_view name) {
+  for (const auto& [word, meaning] : table) {
+    if (word == name) return meaning;
+  }
+  return std::nullopt;
+}
+
+template <typename Enum, std::size_t N>
+std::vector<std::string> words_of(const WordTable<Enum, N>& table) {
+  std::vector<std::string> words;
+  for (const auto& row : table) words.emplace_back(row.first);
+  return words;
+}
+
+inline bool is_gated(ActivationKind activation) { return activation == ActivationKind::swiglu || activation == ActivationKind::geglu; }
+
+// Layers at which a model is refused: each layer has an entry in Graph::layers.
+inline constexpr std::int64_t kMaxLayers = 100'000;
+
+// Whether layer `index` (from 0) is a mixture: behind the first dense ones, every `every`-th counted from 1, and not named as dense.
+inline bool is_mixture_layer(const ModelSpec& spec, std::int64_t index) {
+  if (spec.moe.experts == 0 || index < spec.moe.first_dense_layers || (index + 1) % spec.moe.every != 0) return false;
+  for (const std::int64_t dense : spec.dense_layers) {
+    if (dense == index) return false;
+  }
+  return true;
+}
+
+inline LayerKind layer_kind(const ModelSpec& spec, std::int64_t index) {
+  if (spec.layer_pattern.empty()) return spec.sliding_window > 0 ? LayerKind::local : LayerKind::global;
+  return spec.layer_pattern[static_cast<std::size_t>(index) % spec.layer_pattern.size()];
+}
+
+// Shortest pattern that repeats to the same list: [local, global, local, global] gives [local, global].
+std::vector<LayerKind> shortest_period(const std::vector<LayerKind>& kinds);
+
+}  // namespace rooftile
