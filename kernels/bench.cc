@@ -16,7 +16,7 @@ namespace rooftile::kernels {
 
 namespace {
 
-constexpr std::size_t kMostArenaBytes = std::size_t{40} << 30;
+constexpr std::size_t kMostArenaBytes = std::size_t{16} << 30;
 constexpr double kReplayTarget_s = 6e-4;  // a replay is at least this long, so that the events' half microsecond does not count
 
 double quantile(std::vector<double> values, double q) {
@@ -116,6 +116,7 @@ class CudaBench final : public Bench {
     std::size_t sets = std::clamp<std::size_t>((wanted + touched - 1) / touched + 1, 2, static_cast<std::size_t>(std::max(2, options.max_calls)));
     const std::size_t largest = std::max<std::size_t>(1, std::max(kernel->input_bytes, kernel->output_bytes));
     sets = std::max<std::size_t>(1, std::min(sets, kMostArenaBytes / largest));
+    if (static_cast<double>(kernel->input_bytes) + static_cast<double>(kernel->output_bytes) > 0.8 * context_.machine.memory_bytes) return "operands do not fit into the GPU's memory";
     if (kernel->fixed_calls > 0) sets = std::min<std::size_t>(sets, static_cast<std::size_t>(kernel->fixed_calls));
     if (sets == 1 && touched < wanted) return "operands do not fit twice in the memory that is used for them";
     outcome.sets = static_cast<int>(sets);
