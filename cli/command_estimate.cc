@@ -187,8 +187,9 @@ Result<bool> estimate(const Arguments& arguments, const std::string& command_lin
   const auto top = parse_whole(arguments.top, "--top");
   if (!top) return tl::unexpected<Error>(top.error());
 
-  Session session;
-  const auto jobs = jobs_of(session, arguments);
+  std::vector<std::unique_ptr<Session>> sessions;
+  sessions.push_back(std::make_unique<Session>());
+  const auto jobs = jobs_of(*sessions[0], arguments);
   if (!jobs) return tl::unexpected<Error>(jobs.error());
   std::size_t count = 0;
   for (const Job& job : *jobs) count += job.sweep.size;
@@ -221,7 +222,7 @@ Result<bool> estimate(const Arguments& arguments, const std::string& command_lin
     return reporter.add(*output, outcome);
   };
   predict_all(
-      session, *jobs, [&](Outcome& outcome) { reporter.render(outcome); }, take);
+      sessions, *jobs, [&](Outcome& outcome) { reporter.render(outcome); }, take);
   if (skipped > kMostSkipNotes) fmt::print(stderr, "rooftile: skipped {} more\n", skipped - kMostSkipNotes);
   if (!output) return tl::unexpected<Error>(failed ? *failed : *refused);
   const TableStyle style = {output->color(*color), output->width(), *grouping, static_cast<std::size_t>(*top), arguments.plot};

@@ -42,8 +42,8 @@ class Conveyor {
  public:
   Conveyor(std::vector<Block> blocks, std::size_t ahead) : blocks_(std::move(blocks)), ahead_(ahead) {}
 
-  void work(const std::function<void(Outcome&)>& render) {
-    Session session;  // a thread's own: timers and graphs are remembered per thread
+  // `session` is the thread's own: timers and graphs are remembered per thread.
+  void work(Session& session, const std::function<void(Outcome&)>& render) {
     while (true) {
       std::size_t mine = 0;
       {
@@ -128,7 +128,8 @@ Result<Request> request_of(const Sweep& sweep, std::size_t index, std::vector<Se
   return request;
 }
 
-void predict_all(Session& session, const std::vector<Job>& jobs, const std::function<void(Outcome&)>& render, const std::function<bool(Outcome&)>& take) {
+void predict_all(std::vector<std::unique_ptr<Session>>& sessions, const std::vector<Job>& jobs, const std::function<void(Outcome&)>& render,
+                 const std::function<bool(Outcome&)>& take) {
   std::vector<Block> blocks;
   std::size_t count = 0;
   for (const Job& job : jobs) {
@@ -140,7 +141,7 @@ void predict_all(Session& session, const std::vector<Job>& jobs, const std::func
   if (count <= 2 * kBlock || threads < 2) {
     for (const Job& job : jobs) {
       for (std::size_t i = 0; i < job.sweep.size; ++i) {
-        Outcome outcome = outcome_of(session, job, i, render);
+        Outcome outcome = outcome_of(*sessions[0], job, i, render);
         if (!take(outcome)) return;
       }
     }
@@ -148,7 +149,10 @@ void predict_all(Session& session, const std::vector<Job>& jobs, const std::func
   }
   Conveyor conveyor(std::move(blocks), 4 * threads);
   std::vector<std::jthread> workers;
-  for (std::size_t i = 0; i < threads; ++i) workers.emplace_back([&] { conveyor.work(render); });
+  for (std::size_t i = 0; i < threads; ++i) {
+    if (i > 0) sessions.push_back(std::make_unique<Session>());
+    workers.emplace_back([&conveyor, &render, session = sessions[i].get()] { conveyor.work(*session, render); });
+  }
   conveyor.take_all(take);
 }
 

@@ -41,7 +41,9 @@ struct Outcome {
 };
 
 // Predicts all combinations of all jobs and hands them to `take` in order, on this thread; it returns false to stop. `render` fills Outcome::text and runs on whichever thread
-// predicted. Large sweeps use every core; results and their order do not depend on how many there are.
-void predict_all(Session& session, const std::vector<Job>& jobs, const std::function<void(Outcome&)>& render, const std::function<bool(Outcome&)>& take);
+// predicted. Large sweeps use every core; results and their order do not depend on how many there are. `sessions` begins with one and gets one more for each thread; predictions
+// refer to names that their session owns, so it must outlive them.
+void predict_all(std::vector<std::unique_ptr<Session>>& sessions, const std::vector<Job>& jobs, const std::function<void(Outcome&)>& render,
+                 const std::function<bool(Outcome&)>& take);
 
 }  // namespace rooftile

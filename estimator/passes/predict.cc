@@ -44,6 +44,7 @@ OpRow make_row(const StageResult& stage, std::size_t i, const Options& options, 
   row.segment = segment.name;
   row.name.reserve(40);
   row.name.append(segment.name).append(".").append(op.name);
+  row.operator_size = static_cast<std::uint32_t>(row.name.size());
   if (!entry.suffix.empty()) row.name.append(".").append(entry.suffix);
   if (!lowered.part.empty()) row.name.append(".").append(lowered.part);
   row.op = op.kind;

@@ -15,10 +15,12 @@ namespace rooftile {
 namespace {
 
 OpRow make_row(std::string segment_name, std::string name, StepPhase phase, std::int64_t m, std::int64_t n, std::int64_t k, double time_s, double wave_tail_s) {
-  static const std::set<std::string> kSegments = {"layer", "layer_local", "head", "optimizer", "communication"};
   OpRow row;
-  row.segment = *kSegments.find(segment_name);
+  row.segment = segment_name;
   row.name = segment_name + "." + name;
+  // "qkv.dgrad" is the operator "qkv"; names of imported nodes hold dots and slashes.
+  const std::size_t pass = std::min(name.rfind(".dgrad"), name.rfind(".wgrad"));
+  row.operator_size = static_cast<std::uint32_t>(segment_name.size() + 1 + std::min(pass, name.size()));
   row.op = OpKind::linear;
   row.phase = phase;
   row.count = 2;
