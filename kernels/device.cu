@@ -128,7 +128,7 @@ __global__ void nonfinite_kernel(const T* data, std::size_t count, unsigned long
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
   unsigned int mine = 0;
   for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) mine += isfinite(to_float(data[i])) ? 0 : 1;
-  mine = __reduce_add_sync(0xffffffffu, mine);
+  for (int offset = 16; offset > 0; offset >>= 1) mine += __shfl_xor_sync(0xffffffffu, mine, offset);
   if ((threadIdx.x & 31) == 0 && mine) atomicAdd(found, mine);
 }
 

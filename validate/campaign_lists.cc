@@ -65,7 +65,7 @@ std::vector<KernelCall> attention_campaign() {
     AttentionShape s = shape(random.pick(kHeads), random.pick(kBatch), 0, 0);
     s.seq_q = s.seq_kv = random.pick(kSeq);
     s.causal = random.uniform() < 0.65;
-    if (s.causal && s.seq_q >= 1024 && random.uniform() < 0.15) s.window = s.seq_q / 4;
+    if (s.causal && s.seq_q >= 1024 && random.uniform() < 0.25) s.window = s.seq_q / 4;
     return attention_call(s, random.uniform() < 0.55 ? Pass::fwd : Pass::bwd, random.uniform() < 0.85 ? DType::bf16 : DType::fp16);
   });
   grow(90, [&] {  // one new token for each sequence
