@@ -64,7 +64,6 @@ TensorId add_token_embedding(GraphBuilder& builder, const Stack& stack, bool tie
   embedding.vocab = spec.vocab;
   embedding.hidden = width;
   embedding.tied = tied;
-  builder.product("embedding", {spec.vocab, width});
   TensorId x = builder.tensor("embedding", {stack.tokens, width});
   builder.op(OpKind::embedding, "embedding", embedding, {ids}, {x});
   if (width != spec.hidden) x = builder.linear({"project_in", stack.tokens, width, spec.hidden, Split::none, false}, x);

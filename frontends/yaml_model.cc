@@ -274,9 +274,9 @@ Result<ModelSpec> read_yaml_model(std::string_view text, const std::string& file
   ModelSpec spec;
   spec.file = file;
   spec.family = "yaml";
-  if (!map.text("name", spec.name)) spec.name = std::filesystem::path(file).stem().string();
+  if (!map.text("name", spec.name) || spec.name.empty()) spec.name = std::filesystem::path(file).stem().string();
   map.text("source", spec.source);
-  map.text("family", spec.family);
+  if (map.text("family", spec.family) && spec.family.empty()) spec.family = "yaml";
   if (const TextNode* blocks = map.any("blocks"); blocks && !blocks->is_null()) {
     map.fail_at("blocks", "custom models ('blocks:') are not yet supported", "describe the model with the keys of a transformer, or give an ONNX file", ErrorCode::unsupported);
   }

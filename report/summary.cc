@@ -304,7 +304,7 @@ std::string short_shape(const KernelCall& call) {
     case KernelClass::pointwise:
       return fmt::format("{}", call.pointwise().numel);
     case KernelClass::embedding:
-      return fmt::format("{} of {}x{}", call.embedding().tokens, call.embedding().vocab, call.embedding().hidden);
+      return fmt::format("{} of {}", call.embedding().tokens, call.embedding().vocab);
     case KernelClass::cross_entropy:
       return fmt::format("{}x{}", call.cross_entropy().tokens, call.cross_entropy().vocab);
     case KernelClass::optimizer:
