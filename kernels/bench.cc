@@ -88,8 +88,9 @@ class CudaBench final : public Bench {
     outcome.reason = run(problem, options, outcome);
     if (!outcome.reason.empty()) {
       outcome.time_s = 0;
-      (void)cudaStreamSynchronize(context_.stream);
+      outcome.device_lost = cudaStreamSynchronize(context_.stream) != cudaSuccess;
       (void)cudaGetLastError();
+      if (outcome.device_lost) outcome.device_lost = cudaDeviceSynchronize() != cudaSuccess;
     }
     return outcome;
   }
@@ -114,8 +115,9 @@ class CudaBench final : public Bench {
     const std::size_t touched = std::max<std::size_t>(1, kernel->touched_bytes ? kernel->touched_bytes : kernel->input_bytes + kernel->output_bytes);
     const std::size_t wanted = static_cast<std::size_t>(2 * context_.machine.l2_bytes);
     std::size_t sets = std::clamp<std::size_t>((wanted + touched - 1) / touched + 1, 2, static_cast<std::size_t>(std::max(2, options.max_calls)));
+    const std::size_t arena = std::min(kMostArenaBytes, static_cast<std::size_t>(0.25 * context_.machine.memory_bytes));
     const std::size_t largest = std::max<std::size_t>(1, std::max(kernel->input_bytes, kernel->output_bytes));
-    sets = std::max<std::size_t>(1, std::min(sets, kMostArenaBytes / largest));
+    sets = std::max<std::size_t>(1, std::min(sets, arena / largest));
     if (static_cast<double>(kernel->input_bytes) + static_cast<double>(kernel->output_bytes) > 0.8 * context_.machine.memory_bytes) return "operands do not fit into the GPU's memory";
     if (kernel->fixed_calls > 0) sets = std::min<std::size_t>(sets, static_cast<std::size_t>(kernel->fixed_calls));
     if (sets == 1 && touched < wanted) return "operands do not fit twice in the memory that is used for them";

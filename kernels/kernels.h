@@ -100,6 +100,7 @@ struct TimingOptions {
 struct Outcome {
   std::string reason;       // why there is no time; empty when there is one
   bool wrong = false;       // the reason is a wrong result
+  bool device_lost = false; // after this error nothing runs any more in this process
   double time_s = 0;        // median over replays of one call
   double spread_s = 0;      // half the distance between the quartiles of the replays
   int replays = 0, calls = 0, sets = 0;  // replays timed, calls in one replay, operand sets rotated through

@@ -136,6 +136,7 @@ class CudaRunner final : public Runner {
     timing.check = options.check;
     const k::Outcome outcome = bench_->measure(*problem, timing);
     m.reason = outcome.reason;
+    m.device_lost = outcome.device_lost;
     m.measured_s = outcome.time_s;
     m.spread_s = outcome.spread_s;
     m.clock_hz = outcome.clock_hz;

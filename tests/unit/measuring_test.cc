@@ -176,6 +176,23 @@ TEST(Session, GivesUpWhenTheDeviceIsGone) {
   EXPECT_EQ(result.measurements.size(), 7u);
 }
 
+TEST(Session, EndsAtOnceWhenTheRunnerLosesItsDevice) {
+  class LostRunner final : public Runner {
+    Measurement do_measure(const KernelCall& call, const RunOptions&) override {
+      Measurement m;
+      m.call = call;
+      m.reason = "an illegal memory access was encountered";
+      m.device_lost = true;
+      return m;
+    }
+    std::string do_description() const override { return "lost"; }
+  } runner;
+  const std::vector<KernelCall> calls = {gemm_call(1, 8, 8, GemmLayout::nt), gemm_call(2, 8, 8, GemmLayout::nt)};
+  const MeasuringResult result = measure_all(runner, calls, {});
+  EXPECT_EQ(result.end, EndOf::device);
+  EXPECT_EQ(result.measurements.size(), 1u);  // the row that did it is kept, so that the next start goes on behind it
+}
+
 TEST(Verdict, DecidesOnlyWhereIntervalsDo) {
   EXPECT_EQ(verdict_of({9, 11}, {9.9, 10.1}), Verdict::match);
   EXPECT_EQ(verdict_of({9, 11}, {10.9, 13}), Verdict::ambiguous);
