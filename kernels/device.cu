@@ -99,7 +99,7 @@ __global__ void normal_kernel(T* data, std::size_t count, std::uint64_t seed, fl
     const float u = (static_cast<float>(static_cast<std::uint32_t>(bits)) + 1.0f) * 0x1p-32f;
     float sine, cosine;
     __sincosf(static_cast<float>(static_cast<std::uint32_t>(bits >> 32)) * (0x1p-31f * 3.14159265f), &sine, &cosine);
-    const float radius = scale * sqrtf(-2.0f * __logf(fminf(u, 1.0f)));
+    const float radius = scale * sqrtf(fmaxf(-2.0f * __logf(u), 0.0f));  // the fast logarithm of a number just below 1 can come out above 0
     data[2 * pair] = from_float<T>(radius * cosine);
     if (2 * pair + 1 < count) data[2 * pair + 1] = from_float<T>(radius * sine);
   }
