@@ -15,21 +15,29 @@ namespace rooftile::kernels {
 std::size_t size_of(Type type) {
   switch (type) {
     case Type::bf16:
-    case Type::fp16: return 2;
+    case Type::fp16:
+      return 2;
     case Type::tf32:
-    case Type::fp32: return 4;
-    case Type::fp8_e4m3: return 1;
+    case Type::fp32:
+      return 4;
+    case Type::fp8_e4m3:
+      return 1;
   }
   return 0;
 }
 
 std::string_view name_of(Type type) {
   switch (type) {
-    case Type::bf16: return "bf16";
-    case Type::fp16: return "fp16";
-    case Type::tf32: return "tf32";
-    case Type::fp32: return "fp32";
-    case Type::fp8_e4m3: return "fp8_e4m3";
+    case Type::bf16:
+      return "bf16";
+    case Type::fp16:
+      return "fp16";
+    case Type::tf32:
+      return "tf32";
+    case Type::fp32:
+      return "fp32";
+    case Type::fp8_e4m3:
+      return "fp8_e4m3";
   }
   return "";
 }
@@ -119,7 +127,7 @@ __global__ void index_kernel(std::int32_t* data, std::size_t count, std::uint32_
 template <typename T>
 __global__ void fetch_kernel(const T* data, std::size_t count, std::size_t cols, std::size_t col_stride, std::size_t row_stride, double* out) {
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) 
+  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step)
     out[i] = static_cast<double>(to_float(data[i / cols * row_stride + i % cols * col_stride]));
 }
 
@@ -138,11 +146,15 @@ int blocks_for(std::size_t count) { return static_cast<int>(std::clamp<std::size
 template <typename Body>
 void with_type(Type type, Body body) {
   switch (type) {
-    case Type::bf16: return body(static_cast<__nv_bfloat16*>(nullptr));
-    case Type::fp16: return body(static_cast<__half*>(nullptr));
+    case Type::bf16:
+      return body(static_cast<__nv_bfloat16*>(nullptr));
+    case Type::fp16:
+      return body(static_cast<__half*>(nullptr));
     case Type::tf32:
-    case Type::fp32: return body(static_cast<float*>(nullptr));
-    case Type::fp8_e4m3: return body(static_cast<__nv_fp8_e4m3*>(nullptr));
+    case Type::fp32:
+      return body(static_cast<float*>(nullptr));
+    case Type::fp8_e4m3:
+      return body(static_cast<__nv_fp8_e4m3*>(nullptr));
   }
 }
 
@@ -180,9 +192,8 @@ Reason fetch_strided(Context& context, const void* data, Type type, std::size_t 
   if (count == 0) return {};
   ROOFTILE_TRY(context.scratch.reserve(count * sizeof(double)));
   double* staged = reinterpret_cast<double*>(context.scratch.data());
-  with_type(type, [&]<typename T>(T*) {
-    fetch_kernel<T><<<blocks_for(count), 256, 0, context.stream>>>(static_cast<const T*>(data), count, cols, col_stride, row_stride, staged);
-  });
+  with_type(type,
+            [&]<typename T>(T*) { fetch_kernel<T><<<blocks_for(count), 256, 0, context.stream>>>(static_cast<const T*>(data), count, cols, col_stride, row_stride, staged); });
   ROOFTILE_CUDA(cudaGetLastError());
   ROOFTILE_CUDA(cudaMemcpyAsync(out.data(), staged, count * sizeof(double), cudaMemcpyDeviceToHost, context.stream));
   ROOFTILE_CUDA(cudaStreamSynchronize(context.stream));

@@ -67,6 +67,39 @@ TEST(Plan, MergesEqualCallsAndKeepsTheOrder) {
   EXPECT_EQ(plan[1].count, 3);
 }
 
+TEST(Plan, BlocksAreLayersInTheOrderOfTheStep) {
+  const auto row = [](std::int64_t m, std::int64_t count, std::string_view segment, StepPhase phase) {
+    OpRow r = row_of(gemm_call(m, 8, 8, GemmLayout::nt), count);
+    r.segment = segment;
+    r.phase = phase;
+    return r;
+  };
+  const std::vector<OpRow> rows = {row(1, 1, "embedding", StepPhase::forward),    row(2, 12, "layer", StepPhase::forward),  row(3, 12, "layer", StepPhase::forward),
+                                   row(4, 12, "layer", StepPhase::communication), row(5, 12, "layer", StepPhase::backward), row(6, 24, "layer", StepPhase::backward)};
+  const auto blocks = blocks_of(rows);
+  ASSERT_EQ(blocks.size(), 4u);
+  EXPECT_EQ(blocks[1].repeat, 12);
+  EXPECT_EQ(blocks[1].calls.size(), 2u);
+  EXPECT_EQ(blocks[2].calls.size(), 1u);
+  EXPECT_EQ(blocks[3].repeat, 24);
+}
+
+TEST(Compare, PredictedCallsAreOfOneInstance) {
+  OpRow a = row_of(gemm_call(64, 64, 64, GemmLayout::nt), 10), again = a, sent = row_of(gemm_call(1, 1, 1, GemmLayout::nt), 4);
+  a.time_s = 20e-6;
+  again.count = 5;
+  again.time_s = 10e-6;
+  sent.phase = StepPhase::communication;
+  sent.time_s = 0;  // hidden
+  sent.duration_s = 8e-6;
+  const std::vector<OpRow> rows = {a, again, sent};
+  const auto calls = predicted_calls(rows);
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0].count, 15);
+  EXPECT_NEAR(calls[0].time_s, 2e-6, 1e-15);
+  EXPECT_NEAR(calls[1].time_s, 2e-6, 1e-15);
+}
+
 TEST(MeasurementLine, IsReadBackAsTheSameCallAndTime) {
   const Measurement m = measured(gemm_call(4096, 1024, 512, GemmLayout::tn, DType::fp8_e4m3), 12.345678e-6, 0.05e-6);
   const MeasurementTable table = table_of({m});
