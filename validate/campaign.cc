@@ -33,14 +33,22 @@ std::vector<KernelCall> CampaignList::shuffled(std::uint64_t seed, std::size_t r
 
 std::vector<KernelCall> campaign(CampaignPart part, std::int64_t ranks) {
   switch (part) {
-    case CampaignPart::ceilings: return ceilings_campaign();
-    case CampaignPart::gemm: return gemm_campaign();
-    case CampaignPart::attention: return attention_campaign();
-    case CampaignPart::rows: return rows_campaign();
-    case CampaignPart::pointwise: return pointwise_campaign();
-    case CampaignPart::collective: return collective_campaign(ranks);
-    case CampaignPart::sustained: return sustained_campaign();
-    case CampaignPart::warm: return warm_campaign();
+    case CampaignPart::ceilings:
+      return ceilings_campaign();
+    case CampaignPart::gemm:
+      return gemm_campaign();
+    case CampaignPart::attention:
+      return attention_campaign();
+    case CampaignPart::rows:
+      return rows_campaign();
+    case CampaignPart::pointwise:
+      return pointwise_campaign();
+    case CampaignPart::collective:
+      return collective_campaign(ranks);
+    case CampaignPart::sustained:
+      return sustained_campaign();
+    case CampaignPart::warm:
+      return warm_campaign();
   }
   return {};
 }

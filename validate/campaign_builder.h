@@ -30,9 +30,13 @@ class CampaignRandom {
     return (steps < 1 ? 1 : steps) * multiple;
   }
   template <typename T>
-  const T& pick(std::span<const T> from) { return from[static_cast<std::size_t>(below(static_cast<std::int64_t>(from.size())))]; }
+  const T& pick(std::span<const T> from) {
+    return from[static_cast<std::size_t>(below(static_cast<std::int64_t>(from.size())))];
+  }
   template <typename T, std::size_t N>
-  const T& pick(const T (&from)[N]) { return pick(std::span<const T>(from)); }
+  const T& pick(const T (&from)[N]) {
+    return pick(std::span<const T>(from));
+  }
 
  private:
   std::uint64_t state_;

@@ -53,10 +53,14 @@ KernelCall transformer_linear(CampaignRandom& random, DType dtype) {
   constexpr std::int64_t kTensorParallel[] = {1, 1, 1, 2, 4, 8};
   const std::int64_t tp = random.pick(kTensorParallel);
   switch (random.below(6)) {
-    case 0: return linear(random, tokens, hidden, 3 * hidden / tp, dtype);
-    case 1: return linear(random, tokens, hidden / tp, hidden, dtype);
-    case 2: return linear(random, tokens, hidden, 4 * hidden / tp, dtype);
-    case 3: return linear(random, tokens, 4 * hidden / tp, hidden, dtype);
+    case 0:
+      return linear(random, tokens, hidden, 3 * hidden / tp, dtype);
+    case 1:
+      return linear(random, tokens, hidden / tp, hidden, dtype);
+    case 2:
+      return linear(random, tokens, hidden, 4 * hidden / tp, dtype);
+    case 3:
+      return linear(random, tokens, 4 * hidden / tp, hidden, dtype);
     case 4: {  // gated feed-forward: 8/3 of hidden, rounded up to 256, gate and up side by side
       const std::int64_t ffn = (8 * hidden / 3 + 255) / 256 * 256;
       return linear(random, tokens, hidden, 2 * ffn / tp, dtype);
@@ -91,10 +95,14 @@ void thin(CampaignList& list, CampaignRandom& random) {
     const std::int64_t hidden = random.pick(kHidden), rows = random.pick(kRows);
     const DType dtype = rows % 16 == 0 && random.uniform() < 0.2 ? DType::fp8_e4m3 : DType::bf16;
     switch (random.below(4)) {
-      case 0: return gemm_call(rows, 3 * hidden, hidden, kNt, dtype);
-      case 1: return gemm_call(rows, hidden, hidden, kNt, dtype);
-      case 2: return gemm_call(rows, 4 * hidden, hidden, kNt, dtype);
-      default: return gemm_call(rows, hidden, 4 * hidden, kNt, dtype);
+      case 0:
+        return gemm_call(rows, 3 * hidden, hidden, kNt, dtype);
+      case 1:
+        return gemm_call(rows, hidden, hidden, kNt, dtype);
+      case 2:
+        return gemm_call(rows, 4 * hidden, hidden, kNt, dtype);
+      default:
+        return gemm_call(rows, hidden, 4 * hidden, kNt, dtype);
     }
   });
 }
@@ -107,10 +115,17 @@ void misaligned(CampaignList& list, CampaignRandom& random) {
     const auto odd = [&](double high) { return random.size(64, high, 8) + unit; };  // 8 i + unit: that power of two and no more
     std::int64_t m = random.size(64, 8192, 8), n = random.size(64, 8192, 8), k = random.size(64, 8192, 8);
     switch (random.below(4)) {
-      case 0: n = odd(8192); break;
-      case 1: k = odd(8192); break;
-      case 2: m = odd(8192); break;
-      default: n = odd(8192), k = odd(8192);
+      case 0:
+        n = odd(8192);
+        break;
+      case 1:
+        k = odd(8192);
+        break;
+      case 2:
+        m = odd(8192);
+        break;
+      default:
+        n = odd(8192), k = odd(8192);
     }
     return gemm_call(m, n, k, any_layout(random), random.uniform() < 0.85 ? DType::bf16 : DType::fp16);
   });
@@ -124,10 +139,14 @@ void batched(CampaignList& list, CampaignRandom& random) {
     constexpr std::int64_t kBatch[] = {2, 4, 8, 12, 16, 32, 64, 96, 128, 256};
     const std::int64_t width = random.pick(kWidth), seq = random.pick(kSeq), batch = random.pick(kBatch);
     switch (random.below(4)) {
-      case 0: return gemm_call(seq, seq, width, kNt, DType::bf16, batch);
-      case 1: return gemm_call(seq, width, seq, kNn, DType::bf16, batch);
-      case 2: return gemm_call(seq, width, seq, kTn, DType::bf16, batch);
-      default: return gemm_call(random.size(16, 2048, 8), random.size(16, 2048, 8), random.size(32, 2048, 8), any_layout(random), DType::bf16, batch);
+      case 0:
+        return gemm_call(seq, seq, width, kNt, DType::bf16, batch);
+      case 1:
+        return gemm_call(seq, width, seq, kNn, DType::bf16, batch);
+      case 2:
+        return gemm_call(seq, width, seq, kTn, DType::bf16, batch);
+      default:
+        return gemm_call(random.size(16, 2048, 8), random.size(16, 2048, 8), random.size(32, 2048, 8), any_layout(random), DType::bf16, batch);
     }
   });
 }

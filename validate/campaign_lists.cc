@@ -38,8 +38,8 @@ KernelCall optimizer_call(const OptimizerShape& shape, DType dtype) { return Ker
 std::vector<KernelCall> attention_campaign() {
   CampaignRandom random(20240602);
   CampaignList list;
-  constexpr Heads kHeads[] = {{12, 12, 64, 64},   {16, 16, 64, 64},   {32, 8, 64, 64},    {32, 32, 80, 80},   {16, 16, 128, 128}, {32, 8, 128, 128}, {32, 32, 128, 128},
-                              {64, 8, 128, 128},  {40, 40, 128, 128}, {8, 1, 128, 128},   {16, 8, 256, 256},  {32, 32, 96, 96},   {16, 16, 192, 128}, {28, 4, 128, 128}};
+  constexpr Heads kHeads[] = {{12, 12, 64, 64},  {16, 16, 64, 64},   {32, 8, 64, 64},  {32, 32, 80, 80},  {16, 16, 128, 128}, {32, 8, 128, 128},  {32, 32, 128, 128},
+                              {64, 8, 128, 128}, {40, 40, 128, 128}, {8, 1, 128, 128}, {16, 8, 256, 256}, {32, 32, 96, 96},   {16, 16, 192, 128}, {28, 4, 128, 128}};
   constexpr std::int64_t kSeq[] = {128, 197, 256, 384, 512, 577, 1000, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 16384};
   constexpr std::int64_t kBatch[] = {1, 1, 2, 4, 8, 16, 32};
   const auto shape = [&](const Heads& h, std::int64_t batch, std::int64_t q, std::int64_t kv) {
@@ -65,7 +65,7 @@ std::vector<KernelCall> attention_campaign() {
     AttentionShape s = shape(random.pick(kHeads), random.pick(kBatch), 0, 0);
     s.seq_q = s.seq_kv = random.pick(kSeq);
     s.causal = random.uniform() < 0.65;
-    if (s.causal && s.seq_q >= 1024 && random.uniform() < 0.15) s.window = s.seq_q / 4;
+    if (s.causal && s.seq_q >= 1024 && random.uniform() < 0.25) s.window = s.seq_q / 4;
     return attention_call(s, random.uniform() < 0.55 ? Pass::fwd : Pass::bwd, random.uniform() < 0.85 ? DType::bf16 : DType::fp16);
   });
   grow(90, [&] {  // one new token for each sequence
@@ -115,11 +115,31 @@ std::vector<KernelCall> rows_campaign() {
 std::vector<KernelCall> pointwise_campaign() {
   CampaignRandom random(20240604);
   CampaignList list;
-  constexpr PointwiseKind kKinds[] = {PointwiseKind::copy,          PointwiseKind::fill,     PointwiseKind::cast,          PointwiseKind::add,      PointwiseKind::mul,
-                                      PointwiseKind::scale,         PointwiseKind::bias,     PointwiseKind::unary,         PointwiseKind::special,  PointwiseKind::relu,
-                                      PointwiseKind::relu_backward, PointwiseKind::gelu,     PointwiseKind::gelu_backward, PointwiseKind::silu,     PointwiseKind::silu_backward,
-                                      PointwiseKind::silu_mul,      PointwiseKind::silu_mul_backward, PointwiseKind::gelu_mul, PointwiseKind::gelu_mul_backward, PointwiseKind::tanh,
-                                      PointwiseKind::tanh_backward, PointwiseKind::sigmoid,  PointwiseKind::exp,           PointwiseKind::sqrt,     PointwiseKind::rotary};
+  constexpr PointwiseKind kKinds[] = {PointwiseKind::copy,
+                                      PointwiseKind::fill,
+                                      PointwiseKind::cast,
+                                      PointwiseKind::add,
+                                      PointwiseKind::mul,
+                                      PointwiseKind::scale,
+                                      PointwiseKind::bias,
+                                      PointwiseKind::unary,
+                                      PointwiseKind::special,
+                                      PointwiseKind::relu,
+                                      PointwiseKind::relu_backward,
+                                      PointwiseKind::gelu,
+                                      PointwiseKind::gelu_backward,
+                                      PointwiseKind::silu,
+                                      PointwiseKind::silu_backward,
+                                      PointwiseKind::silu_mul,
+                                      PointwiseKind::silu_mul_backward,
+                                      PointwiseKind::gelu_mul,
+                                      PointwiseKind::gelu_mul_backward,
+                                      PointwiseKind::tanh,
+                                      PointwiseKind::tanh_backward,
+                                      PointwiseKind::sigmoid,
+                                      PointwiseKind::exp,
+                                      PointwiseKind::sqrt,
+                                      PointwiseKind::rotary};
   // Powers of two for every kind, so that kinds can be compared at one size.
   for (const PointwiseKind kind : kKinds)
     for (const std::int64_t numel : {kMebi / 4, 4 * kMebi, 32 * kMebi, 256 * kMebi}) {
@@ -149,7 +169,8 @@ std::vector<KernelCall> pointwise_campaign() {
   }
   for (std::size_t end = list.size() + 44, tries = 0; list.size() < end && tries < 4000; ++tries) {
     const bool mixed = random.uniform() < 0.5;
-    const KernelCall call = optimizer_call(adamw(random.size(65536, 3e8, 1024), mixed && random.uniform() < 0.5 ? DType::bf16 : DType::fp32, mixed), mixed ? DType::bf16 : DType::fp32);
+    const KernelCall call =
+        optimizer_call(adamw(random.size(65536, 3e8, 1024), mixed && random.uniform() < 0.5 ? DType::bf16 : DType::fp32, mixed), mixed ? DType::bf16 : DType::fp32);
     if (to_double(work_of(call).bytes()) <= 9e9) list.add(call);
   }
   return list.shuffled(11, 64);
@@ -157,9 +178,10 @@ std::vector<KernelCall> pointwise_campaign() {
 
 std::vector<KernelCall> collective_campaign(std::int64_t ranks) {
   CampaignList list;
-  for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_to_all, CollectiveKind::broadcast,
-                                    CollectiveKind::send_recv})
-    for (std::int64_t bytes = 1024; bytes <= 1024 * kMebi; bytes *= 2) list.add(KernelCall{KernelClass::collective, DType::bf16, Pass::fwd, Impl::vendor, CollectiveShape{kind, bytes, ranks, 1}});
+  for (const CollectiveKind kind :
+       {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_to_all, CollectiveKind::broadcast, CollectiveKind::send_recv})
+    for (std::int64_t bytes = 1024; bytes <= 1024 * kMebi; bytes *= 2)
+      list.add(KernelCall{KernelClass::collective, DType::bf16, Pass::fwd, Impl::vendor, CollectiveShape{kind, bytes, ranks, 1}});
   // In one order on every rank, small and large mixed.
   return list.shuffled(12, 1);
 }
