@@ -36,10 +36,12 @@ void read_activation(HfConfig& config) {
   const HfFamily& family = config.family;
   std::string name(family.default_activation);
   std::string_view key = family.activation;
+  bool found = family.activation.empty();  // the family leaves no choice
   for_each_key(family.activation, [&](std::string_view candidate) {
     key = candidate;
-    return config.map.text(candidate, name);
+    return found = config.map.text(candidate, name);
   });
+  if (!found) config.fill("activation", name, fmt::format("{} is absent: the default of {}", key, family.class_name));
   ActivationKind plain = ActivationKind::gelu;
   if (name == "silu" || name == "swish")
     plain = ActivationKind::silu;

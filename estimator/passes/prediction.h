@@ -59,6 +59,7 @@ struct MemoryTotals {
   std::string breaks;     // the term that breaks it: "optimizer states (64.2 GB)"; empty when it fits
   std::string would_fit;  // a setting that fits: "--gpus 8 --zero 3"; empty when none was found or it fits
   double would_fit_bytes = 0;
+  Options would_fit_options;  // the options with that setting applied, when would_fit is not empty
 };
 
 struct Totals {

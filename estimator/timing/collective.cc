@@ -7,10 +7,10 @@
 namespace rooftile {
 
 // Time = latency + bytes over the links / bus bandwidth(message), with the factors of nccl-tests (doc/PERFORMANCE.md): all_reduce 2 (n - 1) / n, all_gather, reduce_scatter and
-// all_to_all (n - 1) / n, broadcast and send_recv 1. Bandwidth ramps as 1 / (1 + sqrt(ramp / bytes)): half of it at the ramp, then the long approach that nccl-tests show on
-// NVLink 3, 4 and 5 (mean error 12 to 17 %, against 17 to 21 % for bytes / (bytes + ramp)). Over several nodes a ring enters and leaves each node once, over all of the node's
-// network ports, so its bus bandwidth is that of one GPU's port times the GPUs per node, at most the intra-node one; all_to_all sends (nodes - 1) / nodes of its bytes through
-// each GPU's own port. Latency grows with the logarithm of the nodes (trees). 8 ranks, 1 GiB, 480 GB/s, no latency, no ramp: 2 x 7/8 x 2^30 / 480e9 = 3.91 ms.
+// all_to_all (n - 1) / n, broadcast and send_recv 1. Bandwidth ramps as 1 / (1 + sqrt(ramp / bytes)), half of it at `ramp` bytes: the protocol changes with the message size, so
+// the ramp is wider than a fixed latency makes it. Over several nodes a ring enters and leaves each node once, over all of the node's network ports, so its bus bandwidth is that
+// of one GPU's port times the GPUs per node, at most the intra-node one; all_to_all sends (nodes - 1) / nodes of its bytes through each GPU's own port. Latency grows with the
+// logarithm of the nodes (trees). 8 ranks, 1 GiB, 480 GB/s, no latency: 2 x 7/8 x 2^30 / 480e9 = 3.91 ms.
 KernelTime collective_time(const CollectiveShape& shape, const Cluster& cluster, const Device& device, const Constants& constants) {
   KernelTime time;
   time.bound = Bound::communication;

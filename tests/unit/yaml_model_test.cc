@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <sstream>
 
 #include "frontends/model_files.h"
 #include "frontends/text_tree.h"
@@ -98,6 +99,33 @@ TEST(YamlModel, UnknownKeysSuggest) {
   EXPECT_TRUE(contains(bad(kSmall + "run: {sequ: 8}\n").hint, "seq"));
   EXPECT_TRUE(contains(bad(kSmall + "norm: rmsnrom\n").hint, "rmsnorm"));
   EXPECT_TRUE(contains(bad(kSmall + "layer_pattern: [locl, global]\nsliding_window: 8\n").hint, "local"));
+}
+
+// docs/model-yaml.md names exactly the keys that the reader knows.
+TEST(YamlModel, EveryKeyIsDocumented) {
+  const std::string docs = read_text(std::string(ROOFTILE_SOURCE_DIR) + "/docs/model-yaml.md").value();
+  std::istringstream known(bad("qqqqqqqqqqqqqqqqqqqqqqqqqqqq: 1\n").hint);
+  std::string word;
+  int keys = 0;
+  while (known >> word) {
+    if (word == "known:") continue;
+    if (word.back() == ',') word.pop_back();
+    EXPECT_TRUE(contains(docs, "`" + word + "`")) << word;
+    ++keys;
+  }
+  EXPECT_GT(keys, 50);
+  std::istringstream lines(docs);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("| `", 0) != 0) continue;
+    const std::string cell = line.substr(0, line.find(" |", 2));
+    for (std::size_t at = cell.find('`'); at != std::string::npos; at = cell.find('`', at + 1)) {
+      const std::size_t end = cell.find('`', at + 1);
+      const auto spec = read_yaml_model(cell.substr(at + 1, end - at - 1) + ": ~\n", "m.yaml");
+      ASSERT_FALSE(spec);
+      EXPECT_FALSE(contains(spec.error().message, "unknown key")) << spec.error().message;
+      at = end;
+    }
+  }
 }
 
 TEST(YamlModel, BlocksAreNotYetSupported) {
