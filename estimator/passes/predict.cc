@@ -24,11 +24,11 @@ StageResult run_stage(const StepGraph& step, const Options& options, const Runti
   StageResult result;
   result.stage = stage;
   result.rank = shard(step, options, runtime, stage);
-  result.calls = lower(result.rank, options, runtime);
+  result.calls = lower(result.rank, options, runtime, machine.device);
   result.times.reserve(result.calls.size());
   for (const LoweredCall& call : result.calls) result.times.push_back(&timer(call.call));
   result.time = schedule(result.rank, result.calls, result.times, options, runtime);
-  result.memory = memory_of(result.rank, options, runtime, machine.device);
+  result.memory = memory_of(result.rank, stage, options, runtime, machine.device);
   return result;
 }
 
