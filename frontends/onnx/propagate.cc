@@ -330,7 +330,8 @@ void Propagation::finish(const Node& node, Call& call) {
   }
   constant = constant && node.rule != nullptr;
   bookkeeping = bookkeeping && any_input && node.rule != nullptr;
-  const bool view = node.rule != nullptr && node.rule->cost == &view_cost;
+  const bool converts = node.rule != nullptr && node.rule->cost == &cast_cost && call.has(0) && call.in(0).elem == call.out(0).elem;
+  const bool view = node.rule != nullptr && (node.rule->cost == &view_cost || converts);
   Step step;
   step.node = &node;
   step.repeat = repeat_;
