@@ -29,6 +29,8 @@ std::int64_t suggested(std::string_view name) {
 // Operators through which a folded weight stays the stored tensor that it is.
 bool keeps_stored(const Rule& rule) { return rule.cost == &layout_cost || rule.cost == &cast_cost || rule.cost == &dequantize_cost; }
 
+bool is_product(const Rule& rule) { return rule.cost == &matmul_cost || rule.cost == &gemm_cost || rule.cost == &einsum_cost || rule.cost == &fused_matmul_cost || rule.cost == &conv_cost; }
+
 bool is_search_block(std::string_view attribute) { return attribute == "decoder" || attribute == "encoder" || attribute == "init_decoder"; }
 
 }  // namespace
@@ -329,6 +331,7 @@ void Propagation::finish(const Node& node, Call& call) {
     bookkeeping = bookkeeping && (info.constant || info.bookkeeping);
   }
   constant = constant && node.rule != nullptr;
+  if (node.rule != nullptr && is_product(*node.rule)) bookkeeping = false;  // its multiply-accumulates count, also where positions are multiplied with frequencies
   bookkeeping = bookkeeping && any_input && node.rule != nullptr;
   const bool converts = node.rule != nullptr && node.rule->cost == &cast_cost && call.has(0) && call.in(0).elem == call.out(0).elem;
   const bool view = node.rule != nullptr && (node.rule->cost == &view_cost || converts);

@@ -87,6 +87,21 @@ Operand walk_back(const Patterns& p, std::uint32_t tensor, std::uint32_t user) {
   return operand;
 }
 
+// Where(IsNaN(p), 0, p): a row without visible keys gives zeros. The Where, or kNone.
+std::uint32_t nan_guard(const Patterns& p, std::uint32_t tensor) {
+  std::uint32_t where = kNone, test = kNone;
+  for (const std::uint32_t reader : p.users(tensor)) {
+    if (p.is(reader, "IsNaN")) {
+      test = reader;
+    } else if (p.is(reader, "Where")) {
+      where = reader;
+    } else {
+      return kNone;
+    }
+  }
+  return test != kNone && where != kNone && p.input(where, 0) == p.output(test) && p.only_user(p.output(test)) == where ? where : kNone;
+}
+
 void attention_at(Patterns& p, std::uint32_t softmax) {
   // Backwards: scores -> [cast, mask, scale, cap] -> softmax.
   std::vector<std::uint32_t> between;
@@ -142,6 +157,11 @@ void attention_at(Patterns& p, std::uint32_t softmax) {
   // Forwards: softmax -> [cast, dropout] -> product with the values.
   std::uint32_t result = p.output(softmax), pv = kNone;
   for (int i = 0; i < 6 && pv == kNone; ++i) {
+    if (const std::uint32_t guard = nan_guard(p, result); guard != kNone) {
+      for (const std::uint32_t reader : p.users(result)) between.push_back(reader);
+      result = p.output(guard);
+      continue;
+    }
     const std::uint32_t next = p.only_user(result);
     if (next == kNone) return;
     if (product_of(p, next) != nullptr) {
@@ -236,7 +256,15 @@ void recognise_rotary(Patterns& p) {
     attrs.tokens = p.elements(x) / attrs.rotary_dim / attrs.heads;
     attrs.split = Split::none;
     for (const std::uint32_t step : {negation, first, half, concat, sine, cosine}) p.kill(step);
-    p.become(sum, OpKind::rotary, attrs, {x}, {p.output(sum)});
+    // Heads brought to the front just before are read in place.
+    std::uint32_t source = x;
+    const std::uint32_t before = p.maker(x);
+    const auto inside = [&](std::uint32_t reader) { return reader == first || reader == half || reader == cosine; };
+    if (p.is(before, "Transpose") && std::all_of(p.users(x).begin(), p.users(x).end(), inside)) {
+      p.kill(before);
+      source = p.input(before, 0);
+    }
+    p.become(sum, OpKind::rotary, attrs, {source}, {p.output(sum)});
   }
 }
 
