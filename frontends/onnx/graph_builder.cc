@@ -4,6 +4,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "frontends/onnx/fold_layers.h"
 #include "frontends/onnx/text.h"
 
 namespace rooftile::onnx {
@@ -22,6 +23,7 @@ class GraphBuilder {
   void describe();
   void note_coverage();
   void note_dtype();
+  void finish_head();
 
   const Program& program_;
   const Trace& trace_;
@@ -134,6 +136,36 @@ void GraphBuilder::note_dtype() {
   }
 }
 
+// A last linear that gives the graph's output over many classes is the head; in training it gets the loss that the exported graph lacks.
+void GraphBuilder::finish_head() {
+  if (graph_.ops.empty() || graph_.segments.back().repeat != 1) return;
+  Operator& last = graph_.ops.back();
+  const auto* linear = std::get_if<LinearAttrs>(&last.attrs);
+  if (last.kind != OpKind::linear || linear == nullptr || last.outputs == 0 || linear->out < 2) return;
+  const TensorId logits = graph_.outputs_of(last)[0];
+  if (graph_.tensors[logits].role != TensorRole::output) return;
+  if (linear->out >= 1000) last.kind = OpKind::lm_head;
+  const bool has_loss = std::any_of(graph_.ops.begin(), graph_.ops.end(), [](const Operator& op) { return op.kind == OpKind::cross_entropy || op.kind == OpKind::optimizer; });
+  if (options_.phase != Phase::train || has_loss) return;
+  Operator loss;
+  loss.kind = OpKind::cross_entropy;
+  loss.name = "cross_entropy";
+  loss.dtype = last.dtype;
+  CrossEntropyAttrs attrs;
+  attrs.tokens = linear->tokens;
+  attrs.vocab = linear->out;
+  attrs.split = Split::none;
+  loss.attrs = attrs;
+  loss.first_edge = static_cast<std::uint32_t>(graph_.edges.size());
+  loss.inputs = loss.outputs = 1;
+  graph_.edges.push_back(logits);
+  graph_.edges.push_back(static_cast<TensorId>(graph_.tensors.size()));
+  graph_.tensors.push_back({1, last.dtype, TensorRole::output, Split::none});
+  graph_.ops.push_back(loss);
+  ++graph_.segments.back().op_count;
+  graph_.warnings.push_back({"loss_added", "the graph has no loss; a cross entropy over its " + std::to_string(attrs.vocab) + " classes is added for training"});
+}
+
 Result<Graph> GraphBuilder::build() {
   graph_.names.reserve(trace_.works.size() * 2 + 8);
   graph_.ops.reserve(trace_.works.size());
@@ -193,6 +225,8 @@ Result<Graph> GraphBuilder::build() {
     graph_.ops.push_back(op);
   }
   if (!graph_.segments.empty()) graph_.segments.back().role = SegmentRole::epilogue;
+  finish_head();
+  fold_layers(graph_);
   for (const std::uint32_t id : trace_.outputs) {
     const TensorInfo& info = trace_.tensors[id];
     NamedShape shape{readable(program_.values[trace_.names[id]].name), stored_dtype(info.elem), {}};

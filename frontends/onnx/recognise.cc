@@ -45,6 +45,20 @@ void fold_biases(Patterns& p) {
   }
 }
 
+// The region of a variance ends at x - mean(x) where that difference is its only source: the mean belongs to the norm too.
+void subtract_mean(const Patterns& p, Patterns::Region& region) {
+  const std::uint32_t difference = p.maker(region.source);
+  if (!p.is(difference, "Sub")) return;
+  const std::uint32_t x = p.input(difference, 0), mean = p.maker(p.input(difference, 1));
+  if (!p.is(mean, "ReduceMean") || p.input(mean, 0) != x || p.only_user(p.output(mean)) != difference) return;
+  for (const std::uint32_t user : p.users(region.source)) {
+    if (std::find(region.steps.begin(), region.steps.end(), user) == region.steps.end()) return;
+  }
+  region.steps.push_back(difference);
+  region.steps.push_back(mean);
+  region.source = x;
+}
+
 // Sqrt of a mean of squares with an epsilon: one mean is an RMSNorm, two a LayerNorm. Ends in up to a division, a product with the weight and a sum with the bias.
 void recognise_norms(Patterns& p) {
   for (std::uint32_t step = 0; step < p.trace.steps.size(); ++step) {
@@ -61,6 +75,7 @@ void recognise_norms(Patterns& p) {
       Patterns::Region region;
       if (!p.region(end, mean, norm_op, 20, region)) continue;
       if (p.elements(p.output(end)) != p.elements(region.source)) continue;
+      subtract_mean(p, region);
       const std::int64_t all = p.elements(p.input(mean, 0)), rows = p.elements(p.output(mean));
       if (all <= 0 || rows <= 0) continue;
       const auto means = std::count_if(region.steps.begin(), region.steps.end(), [&](std::uint32_t at) { return p.is(at, "ReduceMean"); });
