@@ -123,6 +123,7 @@ void Call::set_value(std::size_t i, std::vector<Element> elements) {
 }
 
 bool Call::wants_value(const std::vector<Dim>& shape) const {
+  if (dims.overflow()) return false;  // reported once the rule returns
   std::int64_t count = 1;
   for (const Dim dim : shape) {
     if (!dim.is_constant() || dim.value < 0) return false;

@@ -1,7 +1,8 @@
 #include "frontends/onnx/onnx_model.h"
 
 #include <algorithm>
-#include <fstream>
+#include <new>
+#include <stdexcept>
 
 #include "frontends/onnx/graph_builder.h"
 #include "frontends/onnx/program.h"
@@ -20,10 +21,26 @@ Error with_source(Error error, const std::string& source) {
   return error;
 }
 
+// Sizes are bounded where memory is taken, but the standard library may still refuse: that is an input too large, not a crash.
+template <typename Work>
+auto guarded(const std::string& source, Work work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::invalid, "the graph needs more memory than there is", source);
+  } catch (const std::length_error&) {
+    return fail(ErrorCode::invalid, "a size of the graph is more than memory can hold", source);
+  }
+}
+
 std::vector<OnnxSymbol> symbols_of(const onnx::Trace& trace) {
   std::vector<OnnxSymbol> list;
   for (const onnx::SymbolPlace& symbol : trace.symbols) list.push_back({symbol.name, symbol.places, symbol.suggestion, symbol.required});
   return list;
+}
+
+Result<onnx::Trace> traced(const onnx::Program& program, const onnx::DimBindings& dims, onnx::TraceMode mode, const std::string& source) {
+  return guarded(source, [&] { return onnx::propagate(program, dims, mode); });
 }
 
 Count elements_of(const std::vector<std::int64_t>& dims) {
@@ -52,13 +69,13 @@ std::map<std::string, std::int64_t> OnnxModel::opsets() const {
 }
 
 Result<std::vector<OnnxSymbol>> OnnxModel::symbols() const {
-  auto trace = onnx::propagate(*program_, {}, onnx::TraceMode::symbolic);
+  auto trace = traced(*program_, {}, onnx::TraceMode::symbolic, source_);
   if (!trace) return tl::unexpected(with_source(trace.error(), source_));
   return symbols_of(*trace);
 }
 
 Result<std::vector<OnnxEquality>> OnnxModel::equalities() const {
-  auto trace = onnx::propagate(*program_, {}, onnx::TraceMode::symbolic);
+  auto trace = traced(*program_, {}, onnx::TraceMode::symbolic, source_);
   if (!trace) return tl::unexpected(with_source(trace.error(), source_));
   std::vector<OnnxEquality> list;
   for (const onnx::Equality& equality : trace->equalities) list.push_back({equality.left, equality.right, equality.node});
@@ -74,7 +91,7 @@ onnx::Dim total_macs(onnx::Trace& trace) {
 }  // namespace
 
 Result<std::string> OnnxModel::macs_expression() const {
-  auto trace = onnx::propagate(*program_, {}, onnx::TraceMode::symbolic);
+  auto trace = traced(*program_, {}, onnx::TraceMode::symbolic, source_);
   if (!trace) return tl::unexpected(with_source(trace.error(), source_));
   const onnx::Dim total = total_macs(*trace);
   if (trace->dims.overflow()) return fail(ErrorCode::invalid, "the multiply-accumulates have a coefficient past 2^63", source_);
@@ -82,7 +99,7 @@ Result<std::string> OnnxModel::macs_expression() const {
 }
 
 Result<std::vector<Count>> OnnxModel::evaluate_macs(const std::vector<std::map<std::string, std::int64_t>>& points) const {
-  auto trace = onnx::propagate(*program_, {}, onnx::TraceMode::symbolic);
+  auto trace = traced(*program_, {}, onnx::TraceMode::symbolic, source_);
   if (!trace) return tl::unexpected(with_source(trace.error(), source_));
   std::vector<Count> out;
   for (const auto& point : points) {
@@ -101,7 +118,7 @@ Result<std::vector<Count>> OnnxModel::evaluate_macs(const std::vector<std::map<s
 }
 
 Result<OnnxSummary> OnnxModel::summarise(const std::map<std::string, std::int64_t>& dims) const {
-  auto trace = onnx::propagate(*program_, dims, onnx::TraceMode::bound);
+  auto trace = traced(*program_, dims, onnx::TraceMode::bound, source_);
   if (!trace) return tl::unexpected(with_source(trace.error(), source_));
   OnnxSummary summary;
   for (const onnx::Work& work : trace->works) {
@@ -126,10 +143,12 @@ Result<OnnxSummary> OnnxModel::summarise(const std::map<std::string, std::int64_
 }
 
 Result<Graph> OnnxModel::bind(const std::map<std::string, std::int64_t>& dims, const Options& options) const {
-  auto trace = onnx::propagate(*program_, dims, onnx::TraceMode::bound);
+  auto trace = traced(*program_, dims, onnx::TraceMode::bound, source_);
   if (!trace) return tl::unexpected(with_source(trace.error(), source_));
-  onnx::recognise(*program_, *trace, {.attention = options.attention != AttentionKernel::standard});
-  auto graph = onnx::build_graph(*program_, *trace, options);
+  auto graph = guarded(source_, [&] {
+    onnx::recognise(*program_, *trace, {.attention = options.attention != AttentionKernel::standard});
+    return onnx::build_graph(*program_, *trace, options);
+  });
   if (!graph) return tl::unexpected(with_source(graph.error(), source_));
   graph->model.source = source_;
   graph->model.name = std::filesystem::path(source_).stem().string();
@@ -193,11 +212,13 @@ bool OnnxModel::contains_gradients() const {
 
 namespace {
 Result<OnnxModel> make_model(std::shared_ptr<const void> storage, std::string_view bytes, const std::string& source) {
-  auto data = onnx::read_model(bytes);
-  if (!data) return tl::unexpected(with_source(data.error(), source));
-  auto program = onnx::make_program(std::move(storage), std::move(*data));
-  if (!program) return tl::unexpected(with_source(program.error(), source));
-  return OnnxModel(std::make_shared<const onnx::Program>(std::move(*program)), source);
+  return guarded(source, [&]() -> Result<OnnxModel> {
+    auto data = onnx::read_model(bytes);
+    if (!data) return tl::unexpected(with_source(data.error(), source));
+    auto program = onnx::make_program(storage, std::move(*data));
+    if (!program) return tl::unexpected(with_source(program.error(), source));
+    return OnnxModel(std::make_shared<const onnx::Program>(std::move(*program)), source);
+  });
 }
 }  // namespace
 

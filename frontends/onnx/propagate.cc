@@ -212,8 +212,13 @@ bool Propagation::declare_inputs() {
   if (failed_) return false;
   if (mode == TraceMode::symbolic) return true;
   std::string missing, hint;
+  int listed = 0;
   for (const SymbolPlace& symbol : trace.symbols) {
     if (symbol.bound || !symbol.required) continue;
+    if (++listed > 40) {
+      missing += "\n  and more";
+      break;
+    }
     missing += "\n  " + symbol.name + " (";
     for (std::size_t i = 0; i < symbol.places.size(); ++i) missing += (i > 0 ? "; " : "") + symbol.places[i];
     missing += ")";
