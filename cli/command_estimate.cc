@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "cli/command_parser.h"
 #include "cli/commands.h"
 #include "cli/numbers.h"
 #include "cli/output.h"
 #include "cli/session.h"
+#include "cli/sweep.h"
 #include "cli/version.h"
 #include "report/quantity.h"
 #include "report/render.h"
@@ -24,7 +26,7 @@ struct Arguments {
   std::vector<std::string> models;
   std::map<std::string_view, std::vector<std::string>> values;  // by option, as given
   std::map<std::string_view, bool> flags;
-  std::string format = "", output, color, group = "op", top = "24";
+  std::string format = "", output, color, group = "op", top = "20";
   bool plot = false, ops = false;
 };
 
@@ -49,7 +51,7 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   parser.option("--format", arguments.format, "table (default), json, jsonl, csv, md or html", kOutput, "WORD");
   parser.option("-o,--output", arguments.output, "write to FILE; its ending chooses the format when --format is absent", kOutput, "FILE");
   parser.option("--group", arguments.group, "table and md: rows put together by op (default), by phase, or none", kOutput, "WORD");
-  parser.option("--top", arguments.top, "table and md: operators listed; 0 lists all (default 24)", kOutput, "N");
+  parser.option("--top", arguments.top, "table and md: operators listed; 0 lists all (default 20)", kOutput, "N");
   parser.flag("--plot", arguments.plot, "table: draw the roofline with the operators on it", kOutput);
   parser.flag("--ops", arguments.ops, "jsonl of a sweep: with the operators of each prediction", kOutput);
   parser.option("--color", arguments.color, "auto (default), always or never", kOutput, "WORD");
@@ -77,101 +79,59 @@ std::vector<Setting> settings_of(const Model& model, const Arguments& arguments)
   return settings;
 }
 
-// Every combination of the values of the settings; the last setting changes fastest.
-struct Sweep {
-  std::vector<std::pair<std::string, std::vector<std::string>>> axes;
-  std::size_t size = 1;
-};
+// Formats whose lines are written as they come; the others need all predictions at once.
+bool streams(Format format, bool many) { return format == Format::jsonl || (format == Format::csv && many); }
 
-Result<Sweep> sweep_of(const std::vector<Setting>& settings) {
-  constexpr std::size_t kMostVariants = 10'000'000;
-  Sweep sweep;
-  for (const auto& [name, value] : settings) {
-    const OptionRow* row = find_option(name);
-    std::vector<std::string> values = {value};
-    // A file's name may hold a comma; lists of names hold nothing but names.
-    const bool list =
-        row != nullptr && (row->form == OptionForm::number || row->form == OptionForm::word || (row->form == OptionForm::file && value.find('/') == std::string::npos));
-    if (list) {
-      auto expanded = row->form == OptionForm::number ? expand_range(value, "--" + name) : split_list(value, "--" + name);
-      if (!expanded) return tl::unexpected<Error>(expanded.error());
-      values = std::move(*expanded);
-    }
-    if (sweep.size > kMostVariants / values.size()) return fail(ErrorCode::usage, fmt::format("more than {} combinations", kMostVariants), "--" + name);
-    sweep.size *= values.size();
-    sweep.axes.emplace_back(name, std::move(values));
-  }
-  return sweep;
-}
-
-// The request of one combination, and the settings that tell it from the others.
-Result<Request> request_of(const Sweep& sweep, std::size_t index, std::vector<Setting>& varied) {
-  Request request;
-  varied.clear();
-  std::size_t stride = sweep.size;
-  for (const auto& [name, values] : sweep.axes) {
-    stride /= values.size();
-    const std::string& value = values[index / stride % values.size()];
-    if (const auto applied = apply(request, name, value); !applied) return tl::unexpected<Error>(applied.error());
-    if (values.size() > 1) varied.emplace_back(name, value);
-  }
-  return request;
-}
-
+// The report in the making. render() may run on several threads at once.
 class Reporter {
  public:
-  Reporter(Output& output, Format format, const Arguments& arguments, const TableStyle& style, ReportContext context, bool many)
-      : output_(output), format_(format), style_(style), context_(std::move(context)), many_(many), sweep_ops_(arguments.ops) {}
+  Reporter(Format format, bool sweep_ops, bool many, ReportContext context) : format_(format), many_(many), sweep_ops_(sweep_ops), context_(std::move(context)) {}
+
+  void render(Outcome& outcome) const {
+    if (format_ == Format::jsonl) append_json(outcome.text, *outcome.prediction, context_, {true, sweep_ops_ || outcome.varied.empty()}, outcome.varied);
+    if (format_ == Format::csv && many_) append_csv_totals(outcome.text, *outcome.prediction, outcome.varied);
+    // Only the totals of many are shown: their rows are not kept.
+    if (many_ && format_ != Format::json && format_ != Format::jsonl && outcome.job->sweep.size > 16) outcome.prediction->rows.clear();
+  }
 
   // False when the output takes no more.
-  bool add(Prediction prediction, std::vector<Setting> varied) {
-    switch (format_) {
-      case Format::jsonl:
-        append_json(text_, prediction, context_, {true, sweep_ops_ || varied.empty()}, varied);
-        break;
-      case Format::csv:
-        if (!many_) {
-          text_ += csv_ops_header();
-          append_csv_ops(text_, prediction);
-        } else {
-          if (!started_) text_ += csv_totals_header(varied);
-          append_csv_totals(text_, prediction, varied);
-        }
-        break;
-      default:
-        kept_.push_back(std::make_unique<Prediction>(std::move(prediction)));
-        // Only the totals of many are shown.
-        if (many_ && format_ != Format::json && kept_.size() > 16) kept_.back()->rows.clear();
-        settings_.push_back(std::move(varied));
+  bool add(Output& output, Outcome& outcome) {
+    if (!streams(format_, many_)) {
+      kept_.push_back(std::make_unique<Prediction>(std::move(*outcome.prediction)));
+      settings_.push_back(std::move(outcome.varied));
+      return true;
     }
+    if (!started_ && format_ == Format::csv) text_ += csv_totals_header(outcome.varied);
     started_ = true;
+    text_ += outcome.text;
     if (text_.size() < kFlushBytes) return true;
-    const bool taken = output_.write(text_);
+    const bool taken = output.write(text_);
     text_.clear();
     return taken;
   }
 
-  void finish() {
+  void finish(Output& output, const TableStyle& style) {
     std::vector<Variant> variants;
     for (std::size_t i = 0; i < kept_.size(); ++i) variants.push_back({kept_[i].get(), settings_[i]});
+    const bool markdown = format_ == Format::md;
     if (format_ == Format::json) {
       text_ += render_json(variants, context_);
-    } else if (format_ == Format::table || format_ == Format::md) {
-      const bool markdown = format_ == Format::md;
-      if (variants.size() == 1)
-        text_ += markdown ? render_markdown(*variants[0].prediction, style_) : render_table(*variants[0].prediction, style_);
+    } else if (format_ == Format::csv && !many_) {
+      text_ += csv_ops_header();
+      append_csv_ops(text_, *kept_[0]);
+    } else if (!variants.empty()) {
+      if (variants.size() > 1)
+        text_ += render_side_by_side(variants, style, markdown);
       else
-        text_ += render_side_by_side(variants, style_, markdown);
+        text_ += markdown ? render_markdown(*kept_[0], style) : render_table(*kept_[0], style);
     }
-    output_.write(text_);
+    output.write(text_);
   }
 
  private:
-  Output& output_;
   Format format_;
-  TableStyle style_;
-  ReportContext context_;
   bool many_, sweep_ops_, started_ = false;
+  ReportContext context_;
   std::string text_;
   std::vector<std::unique_ptr<Prediction>> kept_;
   std::vector<std::vector<Setting>> settings_;
@@ -190,16 +150,12 @@ Result<Format> format_of(const Arguments& arguments) {
   return fail(ErrorCode::usage, fmt::format("'{}' is not known", arguments.format), "--format", "known: table, json, jsonl, csv, md, html");
 }
 
-void note_skipped(const Model& model, const std::vector<Setting>& varied, const Error& error) {
-  std::string what = model.name;
-  for (const auto& [name, value] : varied) what += fmt::format(" --{} {}", name, value);
+void note_skipped(const Outcome& outcome) {
+  const Error& error = outcome.prediction.error();
+  std::string what = outcome.job->model;
+  for (const auto& [name, value] : outcome.varied) what += fmt::format(" --{} {}", name, value);
   fmt::print(stderr, "rooftile: skipped {}: {}{}\n", printable(what), error.place.empty() ? "" : printable(error.place) + ": ", printable(error.message));
 }
-
-struct Job {
-  const Model* model;
-  Sweep sweep;
-};
 
 Result<std::vector<Job>> jobs_of(Session& session, const Arguments& arguments) {
   if (arguments.models.empty()) return fail(ErrorCode::usage, "no model is given", {}, "for instance: rooftile estimate llama-3-8b --device h100_sxm");
@@ -215,7 +171,7 @@ Result<std::vector<Job>> jobs_of(Session& session, const Arguments& arguments) {
       for (const std::string& id : session.data().names(DataKind::device)) known += (known.empty() ? "" : ", ") + id;
       return fail(ErrorCode::usage, "no --device is given", {}, known.empty() ? "see 'rooftile devices'" : "known: " + known);
     }
-    jobs.push_back({*model, std::move(*sweep)});
+    jobs.push_back({name, std::move(*sweep)});
   }
   return jobs;
 }
@@ -231,45 +187,48 @@ Result<bool> estimate(const Arguments& arguments, const std::string& command_lin
   const auto top = parse_whole(arguments.top, "--top");
   if (!top) return tl::unexpected<Error>(top.error());
 
-  Session session;
-  const auto jobs = jobs_of(session, arguments);
+  std::vector<std::unique_ptr<Session>> sessions;
+  sessions.push_back(std::make_unique<Session>());
+  const auto jobs = jobs_of(*sessions[0], arguments);
   if (!jobs) return tl::unexpected<Error>(jobs.error());
   std::size_t count = 0;
   for (const Job& job : *jobs) count += job.sweep.size;
 
   // The first prediction comes before the file is opened: what fails at once leaves nothing behind. What cannot be predicted among many is said and left out.
+  Reporter reporter(*format, arguments.ops, count > 1, {std::string(version()), command_line});
   std::optional<Output> output;
-  std::optional<Reporter> reporter;
-  std::optional<Error> refused;
+  std::optional<Error> failed, refused;
   std::size_t skipped = 0;
-  std::vector<Setting> varied;
-  for (const Job& job : *jobs) {
-    for (std::size_t i = 0; i < job.sweep.size; ++i) {
-      const auto request = request_of(job.sweep, i, varied);
-      if (!request) return tl::unexpected<Error>(request.error());
-      auto prediction = session.predict(*job.model, *request);
-      if (!prediction) {
-        if (count == 1) return tl::unexpected<Error>(prediction.error());
-        if (!refused || varied.empty()) refused = prediction.error();
-        if (++skipped <= kMostSkipNotes) note_skipped(*job.model, varied, prediction.error());
-        continue;
+  const auto take = [&](Outcome& outcome) {
+    if (!outcome.prediction) {
+      if (count == 1 || outcome.bad_request) {
+        failed = outcome.prediction.error();
+        return false;
       }
-      if (!reporter) {
-        auto opened = Output::open(arguments.output);
-        if (!opened) return tl::unexpected<Error>(opened.error());
-        output.emplace(std::move(*opened));
-        const TableStyle style = {output->color(*color), output->width(), *grouping, static_cast<std::size_t>(*top), arguments.plot};
-        reporter.emplace(*output, *format, arguments, style, ReportContext{std::string(version()), command_line}, count > 1);
-      }
-      if (!reporter->add(std::move(*prediction), varied)) return output->finish();
+      // A combination of a sweep that does not divide is no failure of the sweep; a model that was asked for and cannot be estimated is one.
+      if (!refused || outcome.varied.empty()) refused = outcome.prediction.error();
+      if (outcome.varied.empty()) failed = refused;
+      if (++skipped <= kMostSkipNotes) note_skipped(outcome);
+      return true;
     }
-  }
+    if (!output) {
+      auto opened = Output::open(arguments.output);
+      if (!opened) {
+        failed = opened.error();
+        return false;
+      }
+      output.emplace(std::move(*opened));
+    }
+    return reporter.add(*output, outcome);
+  };
+  predict_all(
+      sessions, *jobs, [&](Outcome& outcome) { reporter.render(outcome); }, take);
   if (skipped > kMostSkipNotes) fmt::print(stderr, "rooftile: skipped {} more\n", skipped - kMostSkipNotes);
-  if (!reporter) return tl::unexpected<Error>(*refused);
-  reporter->finish();
+  if (!output) return tl::unexpected<Error>(failed ? *failed : *refused);
+  const TableStyle style = {output->color(*color), output->width(), *grouping, static_cast<std::size_t>(*top), arguments.plot};
+  reporter.finish(*output, style);
   const auto finished = output->finish();
-  // A combination of a sweep that does not divide is no failure of the sweep; a model that was asked for and cannot be estimated is one.
-  if (finished && refused && varied.empty()) return tl::unexpected<Error>(*refused);
+  if (finished && failed) return tl::unexpected<Error>(*failed);
   return finished;
 }
 

@@ -184,7 +184,7 @@ Result<bool> apply(Request& request, std::string_view name, std::string_view val
   if (name == "cluster") return request.cluster = value, true;
   if (name == "calibration") return request.calibration = value, true;
   if (name == "dim") return set_dim(request, value);
-  if (name == "dtype") return set_dtype(request, value);
+  if (name == "dtype") return request.dtype_given = true, set_dtype(request, value);
   if (name == "attention") return set_attention(request, value);
   if (name == "mode") return request.mode_given = true, set_enum(options.mode, name, value, Mode::calibrated);
   if (name == "clocks") return set_enum(options.clocks, name, value, ClockState::sustained);

@@ -28,6 +28,19 @@ std::vector<Warning> idle_options(const Request& request, const Model& model) {
   return warnings;
 }
 
+// bf16 is the default where the device has it. A dtype that was asked for and that the device's units cannot do is refused.
+Result<void> settle_dtype(Request& request, const Device& device, std::vector<Warning>& warnings) {
+  Options& options = request.options;
+  if (device.rate(options.dtype).peak_flops > 0) return {};
+  const bool half = device.rate(DType::fp16).peak_flops > 0;
+  if (request.dtype_given || options.dtype != DType::bf16 || !half) {
+    return fail(ErrorCode::unsupported, fmt::format("{} has no {} arithmetic", device.name, name_of(options.dtype)), "--dtype", half ? "try --dtype fp16" : "try --dtype fp32");
+  }
+  options.dtype = DType::fp16;
+  warnings.push_back({"dtype_default", fmt::format("{} has no bf16 arithmetic: fp16 is the default here", device.name)});
+  return {};
+}
+
 }  // namespace
 
 bool has_calibration(const Machine& machine) {
@@ -114,13 +127,14 @@ Result<Prediction> Session::predict(const Model& model, Request request) {
     if (request.mode_given) warnings.push_back({"not_calibrated", fmt::format("{} has no calibration; --mode model is used", (*machine)->device.id)});
     options.mode = Mode::model;
   }
+  if (const auto settled = settle_dtype(request, (*machine)->device, warnings); !settled) return tl::unexpected<Error>(settled.error());
   if (options.seq == 0) {
     const std::int64_t most = model.spec.max_positions;
     options.seq = most > 0 ? std::min<std::int64_t>(most, 4096) : 4096;
   }
   const auto graph = graph_of(model, request);
   if (!graph) return tl::unexpected<Error>(graph.error());
-  auto prediction = rooftile::predict(**graph, options, **machine, **runtime, timer(**machine, options.mode, options.clocks));
+  auto prediction = rooftile::predict(**graph, options, **machine, **runtime, timer(**machine, options.mode, step_clocks(options)));
   if (prediction) {
     prediction->runtime = (*runtime)->id;
     prediction->warnings.insert(prediction->warnings.begin(), warnings.begin(), warnings.end());

@@ -64,7 +64,6 @@ TensorId add_token_embedding(GraphBuilder& builder, const Stack& stack, bool tie
   embedding.vocab = spec.vocab;
   embedding.hidden = width;
   embedding.tied = tied;
-  builder.product("embedding", {spec.vocab, width});
   TensorId x = builder.tensor("embedding", {stack.tokens, width});
   builder.op(OpKind::embedding, "embedding", embedding, {ids}, {x});
   if (width != spec.hidden) x = builder.linear({"project_in", stack.tokens, width, spec.hidden, Split::none, false}, x);
@@ -228,7 +227,7 @@ void describe_model(const ModelSpec& spec, Graph& graph) {
 Result<Graph> expand(const ModelSpec& spec, const Options& options) {
   const bool generates = spec.kind != ModelKind::encoder && spec.kind != ModelKind::vision;
   if (!generates && options.phase == Phase::decode) {
-    return fail(ErrorCode::unsupported, fmt::format("{} is a {} and has no decode phase", spec.name, name_in(kModelKinds, spec.kind)), "--phase", "--phase forward");
+    return fail(ErrorCode::unsupported, fmt::format("{} is {} and has no decode phase", spec.name, with_article(spec.kind)), "--phase", "--phase forward");
   }
   if (options.mbs < 1 || options.seq < 0 || options.context < 0) return fail(ErrorCode::usage, "mbs must be positive, seq and context not negative", "--mbs");
   const std::int64_t seq = spec.kind == ModelKind::vision ? spec.max_positions : options.seq > 0 ? options.seq : std::clamp<std::int64_t>(spec.max_positions, 1, 4096);
@@ -259,7 +258,7 @@ Result<Graph> expand(const ModelSpec& spec, const Options& options) {
   graph.batch = options.mbs;
   graph.seq = options.phase == Phase::decode ? 1 : seq;
   if (!generates && options.phase == Phase::prefill)
-    graph.warnings.push_back({"prefill_without_cache", fmt::format("a {} has no KV cache: prefill is its forward pass", name_in(kModelKinds, spec.kind))});
+    graph.warnings.push_back({"prefill_without_cache", fmt::format("{} has no KV cache: prefill is its forward pass", with_article(spec.kind))});
   return graph;
 }
 

@@ -48,7 +48,8 @@ void add_rotary(GraphBuilder& builder, const Stack& stack, Heads& heads) {
   rotary.tokens = stack.tokens;
   rotary.heads = stack.heads;
   rotary.kv_heads = stack.kv_heads;
-  rotary.rotary_dim = static_cast<std::int64_t>(static_cast<double>(stack.head_dim) * stack.spec.rotary_fraction);
+  const double fraction = stack.spec.rotary_fraction;
+  rotary.rotary_dim = fraction >= 1 ? stack.head_dim : static_cast<std::int64_t>(static_cast<double>(stack.head_dim) * fraction);
   const TensorId q = builder.tensor("rotary", {stack.tokens, stack.heads, stack.head_dim}, Split::column);
   const TensorId k = builder.tensor("rotary", {stack.tokens, stack.kv_heads, stack.head_dim}, Split::column);
   builder.op(OpKind::rotary, "rotary", rotary, {heads.q, heads.k}, {q, k});
@@ -104,11 +105,12 @@ TensorId add_cross_attention(GraphBuilder& builder, const Stack& stack, TensorId
   const std::int64_t kv_width = builder.product("cross_k", {stack.kv_heads, stack.head_dim});
   const std::int64_t source_tokens = builder.product("cross_k", {stack.batch, stack.cross_seq});
   const TensorId q = builder.linear({"cross_q", stack.tokens, spec.hidden, q_width, Split::column, spec.bias.qkv}, x);
-  TensorId k = stack.cross, v = stack.cross;
   // In decode the keys and values of the encoder's output were projected once, with the prompt: the weights stay, the work is none.
   const std::int64_t projected = stack.cross_cached ? 0 : source_tokens;
-  k = builder.linear({"cross_k", projected, spec.hidden, kv_width, Split::column, spec.bias.qkv && spec.bias.key}, stack.cross);
-  v = builder.linear({"cross_v", projected, spec.hidden, kv_width, Split::column, spec.bias.qkv}, stack.cross);
+  const TensorId k = builder.tensor("cross_k", {source_tokens, kv_width}, Split::column);
+  const TensorId v = builder.tensor("cross_v", {source_tokens, kv_width}, Split::column);
+  builder.linear({"cross_k", projected, spec.hidden, kv_width, Split::column, spec.bias.qkv && spec.bias.key}, stack.cross, {k});
+  builder.linear({"cross_v", projected, spec.hidden, kv_width, Split::column, spec.bias.qkv}, stack.cross, {v});
   if (stack.cache && !stack.cross_cached) {
     CacheWriteAttrs cache;
     cache.tokens = source_tokens;

@@ -9,6 +9,9 @@ namespace rooftile {
 namespace {
 // 2 x 3 (forward and backward) x work of a micro-batch x micro-batches must stay below 2^127 = 1.7e38 with room for batches of millions.
 constexpr double kMaxMultiplyAccumulates = 1e30;
+// Elements of one tensor: below 2^63 by enough that its bytes, the sum of a few such tensors and a dimension rounded up to a tile are too.
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 60;
+constexpr double kMaxParameters = 1e18;
 }  // namespace
 
 void GraphBuilder::begin(std::string_view name, SegmentRole role, std::int64_t repeat, TensorId input) {
@@ -34,16 +37,22 @@ void GraphBuilder::fail_at(std::string_view op, std::string message) {
 
 std::int64_t GraphBuilder::product(std::string_view op, std::initializer_list<std::int64_t> sizes) {
   const std::optional<std::int64_t> elements = checked_product(sizes);
-  if (elements) return *elements;
-  fail_at(op, fmt::format("a tensor of {} elements is above 2^63 - 1", fmt::join(sizes, " x ")));
+  if (elements && *elements <= kMaxElements) return *elements;
+  fail_at(op, fmt::format("a tensor of {} elements is {}", fmt::join(sizes, " x "), elements ? "above 2^60, the most that is computed" : "above 2^63 - 1"));
   return 0;
 }
 
 std::int64_t GraphBuilder::sum(std::string_view op, std::int64_t a, std::int64_t b) {
   std::int64_t result = 0;
-  if (!__builtin_add_overflow(a, b, &result)) return result;
-  fail_at(op, fmt::format("a size of {} + {} is above 2^63 - 1", a, b));
+  if (!__builtin_add_overflow(a, b, &result) && result <= kMaxElements) return result;
+  fail_at(op, fmt::format("a size of {} + {} is above 2^60, the most that is computed", a, b));
   return 0;
+}
+
+void GraphBuilder::count_weights(std::string_view op, std::int64_t elements) {
+  const double repeat = graph_.segments.empty() ? 1 : static_cast<double>(graph_.segments.back().repeat);
+  parameters_ += static_cast<double>(elements) * repeat;
+  if (parameters_ > kMaxParameters) fail_at(op, "more parameters than are computed (over 1e18)");
 }
 
 void GraphBuilder::count_work(std::string_view op, double multiply_accumulates) {
@@ -78,13 +87,18 @@ void GraphBuilder::op(OpKind kind, std::string_view name, const OpAttrs& attrs, 
   if (linear_attrs) {
     const LinearAttrs& a = *linear_attrs;
     const std::int64_t experts = a.experts > 0 ? a.experts : 1;
-    product(name, {experts, a.in, a.out});
+    count_weights(name, product(name, {experts, a.in, a.out}));
     count_work(name, static_cast<double>(a.tokens) * static_cast<double>(a.experts > 0 ? a.top_k : 1) * static_cast<double>(a.in) * static_cast<double>(a.out));
   } else if (const auto* attention = std::get_if<AttentionAttrs>(&attrs)) {
     const auto& a = *attention;
     const std::int64_t scores = product(name, {a.batch, a.heads, a.seq_q, a.seq_kv});
+    product(name, {a.batch, a.kv_heads, a.seq_kv, a.head_dim});  // keys and values, which a cache may hold
+    product(name, {a.batch, a.kv_heads, a.seq_kv, a.v_head_dim});
     count_work(name, static_cast<double>(scores) * (static_cast<double>(a.head_dim) + static_cast<double>(a.v_head_dim)));
   }
+  if (const auto* embedding = std::get_if<EmbeddingAttrs>(&attrs)) count_weights(name, product(name, {embedding->vocab, embedding->hidden}));
+  if (const auto* pointwise = std::get_if<PointwiseAttrs>(&attrs)) count_weights(name, pointwise->parameters);
+  if (const auto* cache = std::get_if<CacheWriteAttrs>(&attrs)) product(name, {cache->tokens, cache->elements_per_token});
   graph_.ops.push_back(added);
 }
 

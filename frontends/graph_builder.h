@@ -45,10 +45,12 @@ class GraphBuilder {
   Graph& graph() { return graph_; }
 
  private:
+  void count_weights(std::string_view op, std::int64_t elements);
   void count_work(std::string_view op, double multiply_accumulates);
   Graph& graph_;
   DType gemm_, other_;
   std::optional<Error> error_;
+  double parameters_ = 0;
   double work_ = 0;  // multiply-accumulates of all, as a double: far above 1e36 a count would not fit in 128 bits
 };
 

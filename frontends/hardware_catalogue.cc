@@ -39,8 +39,8 @@ class CatalogueReader {
     KernelFamily family;
     family.name = reader_.text(node, "name", Need::required);
     if (!reader_.ok()) return;
-    reader_.allow_keys(
-        node, {"name", "dtypes", "alignment", "rate", "persistent", "tensor_cores", "max_ctas_per_sm", "iteration_latency", "tiles", "split_k", "source", "kind", "date", "note"});
+    reader_.allow_keys(node, {"name", "dtypes", "alignment", "rate", "persistent", "tensor_cores", "max_ctas_per_sm", "sms_per_tile", "iteration_latency", "tiles", "split_k",
+                              "source", "kind", "date", "note"});
     for (const KernelFamily& other : catalogue_.families) {
       if (other.name == family.name) reader_.refuse(node, "the family '" + family.name + "' stands here twice");
     }
@@ -61,6 +61,7 @@ class CatalogueReader {
     family.persistent = reader_.boolean(node, "persistent", family.persistent);
     family.tensor_cores = reader_.boolean(node, "tensor_cores", family.tensor_cores);
     family.max_ctas_per_sm = reader_.integer(node, "max_ctas_per_sm", family.max_ctas_per_sm, 1, 32);
+    family.sms_per_tile = reader_.integer(node, "sms_per_tile", family.sms_per_tile, 1, 16);
     family.iteration_latency_s = number(node, family.name, "iteration_latency", "s", family.iteration_latency_s);
     tiles(node, family);
     family.split_k = reader_.integers(node, "split_k", Need::optional, 1, 1024);

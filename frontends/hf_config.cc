@@ -36,10 +36,12 @@ void read_activation(HfConfig& config) {
   const HfFamily& family = config.family;
   std::string name(family.default_activation);
   std::string_view key = family.activation;
+  bool found = family.activation.empty();  // the family leaves no choice
   for_each_key(family.activation, [&](std::string_view candidate) {
     key = candidate;
-    return config.map.text(candidate, name);
+    return found = config.map.text(candidate, name);
   });
+  if (!found) config.fill("activation", name, fmt::format("{} is absent: the default of {}", key, family.class_name));
   ActivationKind plain = ActivationKind::gelu;
   if (name == "silu" || name == "swish")
     plain = ActivationKind::silu;
@@ -82,9 +84,10 @@ void read_sizes(HfConfig& config) {
   config.size(family.hidden, "hidden", spec.hidden, defaults.hidden);
   config.size(family.layers, "layers", spec.layers, defaults.layers);
   config.size(family.heads, "heads", spec.heads, defaults.heads);
-  // Null means as many as heads; an absent key takes the class default.
+  // Null means as many as heads; an absent key takes the class default, unless that is no divisor of the heads at hand.
   const bool null_kv_heads = config.map.node().find(family.kv_heads) && !config.map.has(family.kv_heads);
-  config.size(family.kv_heads, "kv_heads", spec.kv_heads, null_kv_heads ? 0 : defaults.kv_heads);
+  const bool default_divides = defaults.kv_heads > 0 && spec.heads % defaults.kv_heads == 0;
+  config.size(family.kv_heads, "kv_heads", spec.kv_heads, null_kv_heads || !default_divides ? 0 : defaults.kv_heads);
   const bool null_head_dim = config.map.node().find(family.head_dim) && !config.map.has(family.head_dim);
   config.size(family.head_dim, "head_dim", spec.head_dim, null_head_dim ? 0 : defaults.head_dim);
   config.size(family.ffn, "ffn_hidden", spec.ffn_hidden, defaults.ffn);

@@ -61,6 +61,8 @@ void layer_types(HfConfig& config, std::int64_t window_default, Rule rule) {
     }
   } else if (spec.sliding_window > 0) {
     for (std::int64_t i = 0; i < std::min<std::int64_t>(spec.layers, kMaxLayers); ++i) kinds.push_back(rule(i) ? LayerKind::local : LayerKind::global);
+    const auto windowed = std::count(kinds.begin(), kinds.end(), LayerKind::local);
+    config.fill("layer_pattern", fmt::format("{} of {} layers local", windowed, kinds.size()), fmt::format("layer_types is absent: the rule of {}", config.family.class_name));
   }
   if (spec.sliding_window == 0) return;
   spec.layer_pattern = shortest_period(kinds);

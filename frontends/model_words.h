@@ -53,6 +53,23 @@ std::vector<std::string> words_of(const WordTable<Enum, N>& table) {
   return words;
 }
 
+// "an encoder", "a vision model": for messages.
+inline std::string_view with_article(ModelKind kind) {
+  switch (kind) {
+    case ModelKind::decoder:
+      return "a decoder";
+    case ModelKind::encoder:
+      return "an encoder";
+    case ModelKind::encoder_decoder:
+      return "an encoder-decoder";
+    case ModelKind::vision:
+      return "a vision model";
+    case ModelKind::speech:
+      return "a speech model";
+  }
+  return "a model";
+}
+
 inline bool is_gated(ActivationKind activation) { return activation == ActivationKind::swiglu || activation == ActivationKind::geglu; }
 
 // Layers at which a model is refused: each layer has an entry in Graph::layers.

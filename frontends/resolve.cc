@@ -157,7 +157,7 @@ Result<ModelSpec> resolve(ModelSpec spec) {
     return fail(ErrorCode::invalid, fmt::format("hidden {} does not divide by {} encoder_heads", spec.hidden, spec.encoder_heads));
   }
   if (!head_fits(spec.kind, spec.head)) {
-    return fail(ErrorCode::invalid, fmt::format("a {} has no {} head", name_in(kModelKinds, spec.kind), name_in(kHeadKinds, spec.head)), {},
+    return fail(ErrorCode::invalid, fmt::format("{} has no {} head", with_article(spec.kind), name_in(kHeadKinds, spec.head)), {},
                 "decoder: causal_lm, classifier; encoder: masked_lm, classifier; encoder_decoder, speech: seq2seq_lm; vision: classifier; any: none");
   }
   return spec;

@@ -142,22 +142,37 @@ void read_mla(MapReader& map, ModelSpec& spec) {
   mla.refuse_unread("in mla");
 }
 
+// A size of a part (`vision`, `speech`) that keeps its preset value when it is absent, which is recorded where the model has that part.
+void part_size(MapReader* part, ModelSpec& spec, std::string_view name, std::string_view key, std::int64_t& field, bool used) {
+  if (part && part->integer(key, field)) return;
+  if (used) spec.filled.push_back({fmt::format("{}.{}", name, key), std::to_string(field), "default"});
+}
+
 void read_vision(MapReader& map, ModelSpec& spec) {
-  if (const TextNode* node = map.map("vision")) {
-    MapReader vision(*node, map.file(), map.error());
-    vision.integer("image", spec.vision.image);
-    vision.integer("patch", spec.vision.patch);
-    vision.integer("channels", spec.vision.channels);
-    vision.integer("labels", spec.vision.labels);
-    vision.refuse_unread("in vision");
-  }
-  if (const TextNode* node = map.map("speech")) {
-    MapReader speech(*node, map.file(), map.error());
-    speech.integer("mel_bins", spec.speech.mel_bins);
-    const bool frames = speech.integer("frames", spec.speech.frames);
-    if (speech.integer("max_source_positions", spec.speech.max_source_positions) && !frames) spec.speech.frames = 2 * spec.speech.max_source_positions;
-    speech.refuse_unread("in speech");
-  }
+  const bool used = spec.kind == ModelKind::vision;
+  const TextNode* node = map.map("vision");
+  std::optional<MapReader> vision;
+  if (node) vision.emplace(*node, map.file(), map.error());
+  MapReader* part = vision ? &*vision : nullptr;
+  part_size(part, spec, "vision", "image", spec.vision.image, used);
+  part_size(part, spec, "vision", "patch", spec.vision.patch, used);
+  part_size(part, spec, "vision", "channels", spec.vision.channels, used);
+  part_size(part, spec, "vision", "labels", spec.vision.labels, used && spec.head == HeadKind::classifier);
+  if (part) part->refuse_unread("in vision");
+}
+
+void read_speech(MapReader& map, ModelSpec& spec) {
+  const bool used = spec.kind == ModelKind::speech;
+  const TextNode* node = map.map("speech");
+  std::optional<MapReader> speech;
+  if (node) speech.emplace(*node, map.file(), map.error());
+  MapReader* part = speech ? &*speech : nullptr;
+  part_size(part, spec, "speech", "mel_bins", spec.speech.mel_bins, used);
+  part_size(part, spec, "speech", "max_source_positions", spec.speech.max_source_positions, used);
+  // The second convolution halves the frames.
+  if (spec.speech.max_source_positions <= INT64_MAX / 2) spec.speech.frames = 2 * spec.speech.max_source_positions;
+  part_size(part, spec, "speech", "frames", spec.speech.frames, used);
+  if (part) part->refuse_unread("in speech");
 }
 
 void read_run(MapReader& map, ModelSpec& spec) {
@@ -216,7 +231,7 @@ void read_structure(MapReader& map, ModelSpec& spec) {
   if (!map.boolean("tied_embeddings", spec.tied_embeddings)) fill(spec, "tied_embeddings", spec.tied_embeddings, layernorm, yes_no(layernorm), default_of_norm);
   spec.norm_bias = layernorm;
   map.boolean("norm_bias", spec.norm_bias);
-  map.boolean("fused_qkv", spec.fused_qkv);
+  if (!map.boolean("fused_qkv", spec.fused_qkv)) fill(spec, "fused_qkv", spec.fused_qkv, true, "true", "default: one matmul for queries, keys and values");
   map.boolean("fused_gate_up", spec.fused_gate_up);
   map.boolean("parallel_residual", spec.parallel_residual);
   map.boolean("shared_parallel_norm", spec.shared_parallel_norm);
@@ -274,9 +289,9 @@ Result<ModelSpec> read_yaml_model(std::string_view text, const std::string& file
   ModelSpec spec;
   spec.file = file;
   spec.family = "yaml";
-  if (!map.text("name", spec.name)) spec.name = std::filesystem::path(file).stem().string();
+  if (!map.text("name", spec.name) || spec.name.empty()) spec.name = std::filesystem::path(file).stem().string();
   map.text("source", spec.source);
-  map.text("family", spec.family);
+  if (map.text("family", spec.family) && spec.family.empty()) spec.family = "yaml";
   if (const TextNode* blocks = map.any("blocks"); blocks && !blocks->is_null()) {
     map.fail_at("blocks", "custom models ('blocks:') are not yet supported", "describe the model with the keys of a transformer, or give an ONNX file", ErrorCode::unsupported);
   }
@@ -291,6 +306,7 @@ Result<ModelSpec> read_yaml_model(std::string_view text, const std::string& file
   read_moe(map, spec);
   read_mla(map, spec);
   read_vision(map, spec);
+  read_speech(map, spec);
   read_run(map, spec);
   std::int64_t parameters = 0;
   if (map.integer("parameters", parameters)) spec.published_parameters = parameters;

@@ -136,24 +136,6 @@ class TreeBuilder : public YAML::EventHandler {
   std::size_t nodes_ = 0;
 };
 
-// yaml-cpp descends by recursion and its scanner keeps a stack of indents and simple keys; a line of brackets, dashes or question marks is refused before it sees it.
-std::optional<Refusal> prescan(std::string_view text, const TextLimits& limits) {
-  int brackets = 0, dashes = 0;
-  std::size_t aliases = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '[' || c == '{') ++brackets;
-    if ((c == ']' || c == '}') && brackets > 0) --brackets;
-    if ((c == '-' || c == '?' || c == ':') && i + 1 < text.size() && (text[i + 1] == ' ' || text[i + 1] == '\t' || text[i + 1] == '\n')) ++dashes;
-    if (c == '\n') dashes = 0;
-    if (c == '*' && i + 1 < text.size() && text[i + 1] != ' ') ++aliases;
-    if (brackets > 4 * limits.depth || dashes > 8 * limits.depth) return Refusal{fmt::format("nested deeper than {} levels", limits.depth), mark_at(text, i), ""};
-    if (aliases > 256) return Refusal{"over 256 aliases", mark_at(text, i), "write the values out"};
-    if (c == '\0') return Refusal{"a zero byte", mark_at(text, i), "a model is described by text"};
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 Result<TextNode> parse_yaml(std::string_view text, const std::string& file, const TextLimits& limits) {
@@ -161,7 +143,9 @@ Result<TextNode> parse_yaml(std::string_view text, const std::string& file, cons
   if (const std::size_t bad = find_invalid_utf8(text); bad != std::string_view::npos) {
     return fail(ErrorCode::invalid, fmt::format("byte 0x{:02x} is no UTF-8", static_cast<unsigned char>(text[bad])), place_of(file, mark_at(text, bad)), "save the file as UTF-8");
   }
-  if (const auto refusal = prescan(text, limits)) return fail(ErrorCode::invalid, refusal->message, place_of(file, refusal->mark), refusal->hint);
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    return fail(ErrorCode::invalid, "a zero byte", place_of(file, mark_at(text, zero)), "a model is described by text");
+  }
   ViewBuffer buffer(text);
   std::istream stream(&buffer);
   try {

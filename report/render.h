@@ -33,7 +33,7 @@ struct TableStyle {
   bool color = false;
   std::size_t width = 100;
   Grouping grouping = Grouping::op;
-  std::size_t top = 24;  // operators listed; 0: all
+  std::size_t top = 20;  // operators listed; 0: all
   bool plot = false;
 };
 

@@ -31,19 +31,11 @@ std::string_view short_name(StepPhase phase) {
   return "?";
 }
 
-std::string_view without_segment(const OpRow& row) {
+// The operator of a row over all segments, passes and parts: "qkv" for "layer.qkv.dgrad".
+std::string_view operator_of(const OpRow& row) {
   std::string_view name = row.name;
+  if (row.operator_size > 0 && row.operator_size < name.size()) name = name.substr(0, row.operator_size);
   if (name.size() > row.segment.size() + 1 && name.substr(0, row.segment.size()) == row.segment && name[row.segment.size()] == '.') name.remove_prefix(row.segment.size() + 1);
-  return name;
-}
-
-// The forward operator that a row belongs to: "qkv" for "qkv.dgrad" when there is a forward row "qkv". Names of ONNX nodes may hold dots themselves, so only what is a
-// forward name counts.
-std::string_view operator_of(const OpRow& row, const std::set<std::string_view>& forward_names) {
-  const std::string_view name = without_segment(row);
-  for (std::size_t end = name.size(); end != std::string_view::npos && end > 0; end = name.rfind('.', end - 1)) {
-    if (forward_names.contains(name.substr(0, end))) return name.substr(0, end);
-  }
   return name;
 }
 
@@ -98,12 +90,10 @@ OpGroup finish(Gathered& gathered, double step_s) {
 }
 
 std::vector<OpGroup> group_rows(const Prediction& prediction, Grouping grouping) {
-  std::set<std::string_view> forward_names;
-  for (const OpRow& row : prediction.rows) {
-    if (row.phase == StepPhase::forward) forward_names.insert(without_segment(row));
-  }
+  std::set<std::string_view> names;
+  for (const OpRow& row : prediction.rows) names.insert(operator_of(row));
   // An imported graph may have hundreds of names: then equal work is put together instead of equal names.
-  const bool by_work = grouping == Grouping::op && forward_names.size() > 40;
+  const bool by_work = grouping == Grouping::op && names.size() > 60;
   std::map<std::string, Gathered> by_key;
   std::vector<Gathered*> order;
   for (const OpRow& row : prediction.rows) {
@@ -115,11 +105,11 @@ std::vector<OpGroup> group_rows(const Prediction& prediction, Grouping grouping)
         key = fmt::format("{}", order.size());
         break;
       case Grouping::phase:
-        name = operator_of(row, forward_names);
+        name = operator_of(row);
         key = fmt::format("{}/{}", name, static_cast<int>(row.phase));
         break;
       case Grouping::op:
-        name = by_work ? std::string(name_of(row.op)) : std::string(operator_of(row, forward_names));
+        name = by_work ? std::string(name_of(row.op)) : std::string(operator_of(row));
         key = by_work && row.phase == StepPhase::forward ? name + short_shape(row.call) : name;
         break;
     }
@@ -304,7 +294,7 @@ std::string short_shape(const KernelCall& call) {
     case KernelClass::pointwise:
       return fmt::format("{}", call.pointwise().numel);
     case KernelClass::embedding:
-      return fmt::format("{} of {}x{}", call.embedding().tokens, call.embedding().vocab, call.embedding().hidden);
+      return fmt::format("{} of {}", call.embedding().tokens, call.embedding().vocab);
     case KernelClass::cross_entropy:
       return fmt::format("{}x{}", call.cross_entropy().tokens, call.cross_entropy().vocab);
     case KernelClass::optimizer:

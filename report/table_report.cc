@@ -23,8 +23,9 @@ std::string wrapped(std::string_view text, std::size_t width, std::size_t indent
     std::size_t end = text.find(' ', i);
     if (end == std::string_view::npos) end = text.size();
     const std::string_view word = text.substr(i, end - i);
-    const std::size_t columns = display_width(word);
-    if (!first && used + 1 + columns > width && word[0] != '%') {  // a percent sign stays with its number
+    const bool percent_follows = text.substr(end).rfind(" %", 0) == 0;  // a percent sign stays with its number
+    const std::size_t columns = display_width(word) + (percent_follows ? 2 : 0);
+    if (!first && used + 1 + columns > width && word != "%" && word != "%,") {
       out += "\n" + std::string(indent, ' ');
       used = indent;
     } else if (!first) {
@@ -32,23 +33,21 @@ std::string wrapped(std::string_view text, std::size_t width, std::size_t indent
       ++used;
     }
     out += word;
-    used += columns;
+    used += display_width(word);
     first = false;
     i = end + 1;
   }
   return out;
 }
 
-// Items separated by ", " and broken into lines only between items.
-std::string wrapped_items(std::vector<std::string> items, std::size_t width, std::size_t indent) {
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    std::replace(items[i].begin(), items[i].end(), ' ', '\x01');
-    if (i + 1 < items.size()) items[i] += ',';
-  }
-  std::string text;
-  for (const std::string& item : items) text += (text.empty() ? "" : " ") + item;
-  text = wrapped(text, width, indent);
-  std::replace(text.begin(), text.end(), '\x01', ' ');
+// Text that no line break may divide: its blanks become a mark that with_blanks() turns back.
+constexpr char kUnbreakable = '\x01';
+std::string unbreakable(std::string text) {
+  std::replace(text.begin(), text.end(), ' ', kUnbreakable);
+  return text;
+}
+std::string with_blanks(std::string text) {
+  std::replace(text.begin(), text.end(), kUnbreakable, ' ');
   return text;
 }
 
@@ -75,7 +74,7 @@ std::string memory_text(const MemoryTotals& memory) {
 std::string memory_terms(const MemoryTotals& memory) {
   std::vector<std::string> terms;
   const auto add = [&](std::string_view name, Count bytes) {
-    if (bytes > 0) terms.push_back(fmt::format("{} {}", name, human(to_double(bytes), "B")));
+    if (bytes > 0) terms.push_back(unbreakable(fmt::format("{} {}", name, human(to_double(bytes), "B"))));
   };
   add("weights", memory.parameters_bytes);
   add("gradients", memory.gradients_bytes);
@@ -114,13 +113,16 @@ std::vector<Line> verdict_lines(const Prediction& prediction, const Summary& sum
   std::vector<Line> lines;
   lines.push_back({"Memory", memory_text(totals.memory), totals.memory.fits ? Tint::green : Tint::red});
   lines.push_back({"", memory_terms(totals.memory)});
-  lines.push_back({prediction.options.phase == Phase::train ? "Step time" : "Time",
-                   fmt::format("{} (80 % interval {} to {})   {} tokens/s/GPU   {} TFLOP/s/GPU   MFU {}   HFU {}", human(step_s, "s"), human(totals.step_time_low_s, "s"),
-                               human(totals.step_time_high_s, "s"), grouped(static_cast<std::int64_t>(std::min(totals.tokens_per_s_per_gpu + 0.5, 9e18))),
-                               significant(totals.tflops_per_gpu), percent(totals.mfu), percent(totals.hfu))});
+  const std::vector<std::string> rates = {fmt::format("{} (80 % interval {} to {})", human(step_s, "s"), human(totals.step_time_low_s, "s"), human(totals.step_time_high_s, "s")),
+                                          fmt::format("  {} tokens/s/GPU", grouped(static_cast<std::int64_t>(std::min(totals.tokens_per_s_per_gpu + 0.5, 9e18)))),
+                                          fmt::format("  {} TFLOP/s/GPU", significant(totals.tflops_per_gpu)), fmt::format("  MFU {}", percent(totals.mfu)),
+                                          fmt::format("  HFU {}", percent(totals.hfu))};
+  std::vector<std::string> whole;
+  for (const std::string& rate : rates) whole.push_back(unbreakable(rate));
+  lines.push_back({prediction.options.phase == Phase::train ? "Step time" : "Time", joined(whole, " ")});
   std::vector<std::string> phases;
   const auto add = [&](std::string_view name, double seconds) {
-    if (seconds > 0) phases.push_back(fmt::format("{} {}", name, human(seconds, "s")));
+    if (seconds > 0) phases.push_back(unbreakable(fmt::format("{} {}", name, human(seconds, "s"))));
   };
   add("forward", totals.forward_time_s);
   add("backward", totals.backward_time_s);
@@ -160,21 +162,20 @@ TextTable op_table(const Prediction& prediction, const Summary& summary, const T
   const Scale flop = scale_of(most_flops, "FLOP"), byte = scale_of(most_bytes, "B");
   TextTable table;
   table.columns = {{"operator", Align::left, 0, 14},
-                   {"phase", Align::left, 4},
-                   {"count", Align::right, 1},
+                   {"phase", Align::left, 6},
+                   {"count", Align::right, 3},
                    {"shape", Align::left, 0, 15},
                    {"time"},
                    {"share"},
                    {"recover"},
-                   {flop.title},
-                   {byte.title},
-                   {"FLOP/B", Align::right, 2},
+                   {flop.title, Align::right, 1},
+                   {byte.title, Align::right, 2},
+                   {"FLOP/B", Align::right, 4},
                    {"util"},
-                   {"bandw", Align::right, 3},
                    {"bound", Align::left},
                    {"grade", Align::left}};
   const double step_s = prediction.totals.step_time_s;
-  const auto number = [](double value) { return value == 0 ? std::string("0") : significant(value); };
+  const auto number = [](double value) { return value > 0 && value < 0.001 ? std::string("<.001") : significant(value); };
   const auto short_percent = [](double ratio) { return ratio > 0 && ratio < 0.0005 ? std::string("<0.1%") : fmt::format("{:.1f}%", ratio * 100); };
   const auto whole_percent = [](double ratio) { return fmt::format("{:.0f}%", ratio * 100); };
   double rest_time_s = 0, rest_recover_s = 0, rest_flops = 0, rest_bytes = 0;
@@ -199,10 +200,11 @@ TextTable op_table(const Prediction& prediction, const Summary& summary, const T
                           {number(group.flops / flop.divisor)},
                           {number(group.bytes / byte.divisor)},
                           {number(group.intensity)},
-                          {group.graded ? whole_percent(group.utilization) : "-"},
-                          {group.graded ? whole_percent(group.bandwidth_utilization) : "-"},
+                          {!group.graded               ? "-"
+                           : group.graded_by_bandwidth ? whole_percent(group.bandwidth_utilization) + "*"
+                                                       : whole_percent(group.utilization)},
                           {std::string(group.bound == Bound::communication ? "comm" : name_of(group.bound))},
-                          {group.graded ? std::string(name_of(group.grade)) + (group.graded_by_bandwidth ? "*" : "") : "-", group.graded ? tint_of(group.grade) : Tint::none}});
+                          {group.graded ? std::string(name_of(group.grade)) : "-", group.graded ? tint_of(group.grade) : Tint::none}});
   }
   const auto sum_line = [&](const std::string& name, double time_s, double recover_s, double flops, double bytes) {
     std::vector<Cell> cells(table.columns.size());
@@ -228,10 +230,11 @@ std::string footnotes(const Summary& summary) {
     gemm |= std::count(group.shape.begin(), group.shape.end(), 'x') == 2;
     confidences.insert(group.confidence);
   }
-  std::string text = "ranked by recover: time above what a perfect kernel of this shape could reach.";
+  std::string text = "Ranked by recover: time above what a perfect kernel of this shape could reach.";
   if (gemm) text += " GEMM shapes are m x n x k.";
-  text += " util: of peak FLOP/s; bandw: of peak DRAM bandwidth.";
-  if (by_bandwidth) text += " * not compute bound: graded by bandwidth.";
+  text += " util: of peak FLOP/s";
+  if (by_bandwidth) text += ", with * of peak DRAM bandwidth, by which operators that are not compute bound are graded";
+  text += ".";
   if (!confidences.empty())
     text += fmt::format(" Confidence: {}{}.", name_of(*confidences.begin()), confidences.size() > 1 ? fmt::format(" to {}", name_of(*confidences.rbegin())) : "");
   return text;
@@ -241,12 +244,14 @@ std::string footnotes(const Summary& summary) {
 
 std::string render_table(const Prediction& prediction, const TableStyle& style) {
   const Summary summary = summarize(prediction, style.grouping);
+  std::vector<std::string> items;
+  for (const std::string& setting : summary.settings) items.push_back(unbreakable(setting));
   std::string out;
   out += tinted(summary.model_line, Tint::bold, style.color) + " on " + tinted(summary.device_line, Tint::bold, style.color) + "\n";
-  out += "  " + wrapped_items(summary.settings, style.width, 2) + "\n\n";
+  out += "  " + with_blanks(wrapped(joined(items, ", "), style.width, 2)) + "\n\n";
   for (const Line& line : verdict_lines(prediction, summary)) {
     if (line.text.empty()) continue;
-    const std::string text = wrapped(line.text, style.width, kLabelWidth);
+    const std::string text = with_blanks(wrapped(line.text, style.width, kLabelWidth));
     out += tinted(fmt::format("{:<{}}", line.label, kLabelWidth), Tint::bold, style.color && !line.label.empty()) + tinted(text, line.tint, style.color) + "\n";
   }
   if (!prediction.rows.empty()) {
@@ -264,10 +269,10 @@ std::string render_table(const Prediction& prediction, const TableStyle& style) 
 std::string render_markdown(const Prediction& prediction, const TableStyle& style) {
   const Summary summary = summarize(prediction, style.grouping);
   std::string out = fmt::format("### {} on {}\n\n{}\n\n", summary.model_line, summary.device_line, joined(summary.settings, ", "));
-  std::string label;
   for (const Line& line : verdict_lines(prediction, summary)) {
     if (line.text.empty()) continue;
-    out += line.label.empty() ? fmt::format("  - {}\n", line.text) : fmt::format("- **{}**: {}\n", line.label, line.text);
+    const std::string text = with_blanks(line.text);
+    out += line.label.empty() ? fmt::format("  - {}\n", text) : fmt::format("- **{}**: {}\n", line.label, text);
   }
   out += "\n" + op_table(prediction, summary, style).render_markdown() + "\n" + footnotes(summary) + "\n";
   for (const Warning& warning : prediction.warnings) out += fmt::format("\n> warning: {}\n", printable(warning.message));

@@ -16,12 +16,29 @@ struct Symbol {
 };
 
 constexpr std::array kSymbols = {
-    Symbol{"B", 1, "B", true},           Symbol{"bit", 0.125, "B", true},   Symbol{"FLOP", 1, "FLOP", true},       Symbol{"Hz", 1, "Hz", true},
-    Symbol{"s", 1, "s", true},           Symbol{"W", 1, "W", true},         Symbol{"J", 1, "J", true},             Symbol{"element", 1, "element", true},
-    Symbol{"clock", 1, "clock", false},  Symbol{"SM", 1, "SM", false},      Symbol{"CTA", 1, "CTA", false},        Symbol{"thread", 1, "thread", false},
-    Symbol{"warp", 1, "warp", false},    Symbol{"register", 1, "register", false}, Symbol{"row", 1, "row", false}, Symbol{"tile", 1, "tile", false},
-    Symbol{"token", 1, "token", false},  Symbol{"kernel", 1, "kernel", false}, Symbol{"rank", 1, "rank", false},   Symbol{"count", 1, "count", false},
-    Symbol{"iteration", 1, "iteration", false}, Symbol{"%", 0.01, "1", false}, Symbol{"1", 1, "1", false},
+    Symbol{"B", 1, "B", true},
+    Symbol{"bit", 0.125, "B", true},
+    Symbol{"FLOP", 1, "FLOP", true},
+    Symbol{"Hz", 1, "Hz", true},
+    Symbol{"s", 1, "s", true},
+    Symbol{"W", 1, "W", true},
+    Symbol{"J", 1, "J", true},
+    Symbol{"element", 1, "element", true},
+    Symbol{"clock", 1, "clock", false},
+    Symbol{"SM", 1, "SM", false},
+    Symbol{"CTA", 1, "CTA", false},
+    Symbol{"thread", 1, "thread", false},
+    Symbol{"warp", 1, "warp", false},
+    Symbol{"register", 1, "register", false},
+    Symbol{"row", 1, "row", false},
+    Symbol{"tile", 1, "tile", false},
+    Symbol{"token", 1, "token", false},
+    Symbol{"kernel", 1, "kernel", false},
+    Symbol{"rank", 1, "rank", false},
+    Symbol{"count", 1, "count", false},
+    Symbol{"iteration", 1, "iteration", false},
+    Symbol{"%", 0.01, "1", false},
+    Symbol{"1", 1, "1", false},
 };
 
 struct Prefix {
@@ -64,7 +81,8 @@ std::optional<UnitScale> parse_symbol(std::string_view text) {
 std::string hint_for(std::string_view text) {
   if (ends_with(text, "KB")) return "write kB for 1000 bytes or KiB for 1024";
   if (text.size() >= 2 && text.size() <= 3 && text.back() == 'b') return "write B for bytes, or bit: Gbit/s is an eighth of GB/s";
-  if (ends_with(text, "FLOPS") || ends_with(text, "FLOPs") || ends_with(text, "flops") || ends_with(text, "Flops")) return "write FLOP for a count and FLOP/s for a rate, e.g. TFLOP/s";
+  if (ends_with(text, "FLOPS") || ends_with(text, "FLOPs") || ends_with(text, "flops") || ends_with(text, "Flops"))
+    return "write FLOP for a count and FLOP/s for a rate, e.g. TFLOP/s";
   if (ends_with(text, "hz") || ends_with(text, "HZ")) return "write Hz, e.g. MHz";
   std::string singular(text);
   if (singular.size() > 2 && singular.back() == 's') {
@@ -72,7 +90,8 @@ std::string hint_for(std::string_view text) {
     if (parse_symbol(singular)) return "write '" + singular + "', units have no plural";
   }
   if (text == "sec" || text == "seconds" || text == "S") return "write s";
-  return "known units: B bit FLOP Hz s W J element clock SM CTA thread warp register row tile token kernel rank count iteration % 1, with k M G T P E, Ki Mi Gi Ti for B, n u m for s";
+  return "known units: B bit FLOP Hz s W J element clock SM CTA thread warp register row tile token kernel rank count iteration % 1, with k M G T P E, Ki Mi Gi Ti for B, n u m "
+         "for s";
 }
 
 }  // namespace
@@ -109,7 +128,8 @@ Result<Quantity> parse_quantity(std::string_view text) {
     const char c = text[end];
     const bool digit = c >= '0' && c <= '9';
     const bool exponent = (c == 'e' || c == 'E') && !number.empty() && end + 1 < text.size() &&
-                          ((text[end + 1] >= '0' && text[end + 1] <= '9') || ((text[end + 1] == '-' || text[end + 1] == '+') && end + 2 < text.size() && text[end + 2] >= '0' && text[end + 2] <= '9'));
+                          ((text[end + 1] >= '0' && text[end + 1] <= '9') ||
+                           ((text[end + 1] == '-' || text[end + 1] == '+') && end + 2 < text.size() && text[end + 2] >= '0' && text[end + 2] <= '9'));
     const bool sign = (c == '-' || c == '+') && (number.empty() || number.back() == 'e' || number.back() == 'E');
     const bool group = (c == '_' || c == ',') && !number.empty() && end + 1 < text.size() && text[end + 1] >= '0' && text[end + 1] <= '9';
     if (group) continue;

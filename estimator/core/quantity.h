@@ -17,8 +17,8 @@ struct UnitScale {
 };
 
 struct Quantity {
-  double value = 0;   // in `unit`
-  std::string unit;   // a base unit: "B", "B/s", "FLOP/s", "Hz", "s", "W", "FLOP/clock/SM", "1"
+  double value = 0;  // in `unit`
+  std::string unit;  // a base unit: "B", "B/s", "FLOP/s", "Hz", "s", "W", "FLOP/clock/SM", "1"
   bool operator==(const Quantity&) const = default;
 };
 

@@ -1,6 +1,7 @@
 // Operators become kernels. Each operator comes with the best known kernels of its own; a runtime's rules replace them by what that runtime really launches.
 #include <cmath>
 
+#include "estimator/core/checked.h"
 #include "estimator/passes/step.h"
 
 namespace rooftile {
@@ -43,6 +44,15 @@ const LoweringRule* rule_for(const Runtime& runtime, OpKind kind, std::string_vi
   return nullptr;
 }
 
+// A compiler that pads an odd vocabulary runs the head's matmuls at the next multiple of 8, over a padded copy of the weight.
+KernelCall padded_head(KernelCall call, std::int64_t vocab) {
+  auto& gemm = std::get<GemmShape>(call.shape);
+  for (std::int64_t* size : {&gemm.m, &gemm.n, &gemm.k}) {
+    if (*size == vocab) *size = round_up(vocab, 8);
+  }
+  return call;
+}
+
 }  // namespace
 
 std::vector<LoweredCall> lower(const StepGraph& step, const Options& options, const Runtime& runtime) {
@@ -60,6 +70,12 @@ std::vector<LoweredCall> lower(const StepGraph& step, const Options& options, co
     for (const KernelUse& use : backward ? work.backward_uses : work.forward_uses) {
       const bool tensor_work = use.call.kernel == KernelClass::gemm || use.call.kernel == KernelClass::attention;
       const LoweringRule* rule = rule_for(runtime, op.kind, direction, use);
+      if (runtime.pads_odd_vocabulary && op.kind == OpKind::lm_head && use.call.kernel == KernelClass::gemm && std::get<LinearAttrs>(op.attrs).out % 8 != 0) {
+        const auto& head = std::get<LinearAttrs>(op.attrs);
+        calls.push_back({e, use.part, padded_head(use.call, head.out), use.calls, use.flops, use.conventions, true});
+        calls.push_back({e, "pad", pointwise_call(PointwiseKind::copy, head.out * head.in, op.dtype), use.calls, 0, {}, false});
+        continue;
+      }
       if (rule == nullptr) {
         calls.push_back({e, use.part, use.call, use.calls, use.flops, use.conventions, tensor_work});
         continue;

@@ -1,7 +1,5 @@
 // Memory of the fullest rank: state, kept activations by tensor (each counted once however many operators keep it), logits and loss buffers, KV cache, workspace.
 #include <algorithm>
-#include <string>
-#include <unordered_set>
 
 #include "estimator/core/checked.h"
 #include "estimator/passes/step.h"
@@ -142,77 +140,6 @@ MemoryTotals memory_of(const StepGraph& rank, const Options& options, const Runt
   totals.capacity_bytes = device.memory_bytes;
   totals.fits = peak <= device.memory_bytes;
   return totals;
-}
-
-namespace {
-
-std::string gigabytes(Count bytes) {
-  const double gb = to_double(bytes) / 1e9;
-  std::string text = std::to_string(gb);
-  text.resize(text.find('.') + 2);
-  return text + " GB";
-}
-
-// The fullest stage's memory under a layout that is tried.
-Count peak_under(const StepGraph& step, const Options& options, const Runtime& runtime, const Device& device) {
-  Count peak = 0;
-  for (const Stage& stage : stages_of(step.graph, options.layout)) peak = std::max(peak, memory_of(shard(step, options, runtime, stage), options, runtime, device).peak_bytes);
-  return peak;
-}
-
-}  // namespace
-
-void advise_memory(MemoryTotals& memory, const Graph& graph, const Options& options, const Runtime& runtime, const Device& device) {
-  if (memory.fits) return;
-  struct Term {
-    const char* name;
-    Count bytes;
-  };
-  Term terms[] = {{"optimizer states", memory.optimizer_bytes},
-                  {"gradients", memory.gradients_bytes},
-                  {"weights", memory.parameters_bytes},
-                  {"activations", memory.activations_bytes},
-                  {"KV cache", memory.kv_cache_bytes}};
-  const Term& largest = *std::max_element(std::begin(terms), std::end(terms), [](const Term& a, const Term& b) { return a.bytes < b.bytes; });
-  memory.breaks = std::string(largest.name) + " (" + gigabytes(largest.bytes) + ")";
-
-  // Settings in order of how little they change: recomputation, a smaller micro-batch, then more GPUs with the state divided.
-  const bool train = options.phase == Phase::train;
-  const auto try_options = [&](Options tried, const std::string& text) {
-    tried.gbs = std::max(tried.gbs, tried.mbs * tried.layout.dp);
-    const Count peak = peak_under(differentiate(graph, tried), tried, runtime, device);
-    if (to_double(peak) > 0.95 * device.memory_bytes) return false;
-    memory.would_fit = text;
-    memory.would_fit_bytes = to_double(peak);
-    return true;
-  };
-  if (train && options.recompute != Recompute::full) {
-    Options tried = options;
-    tried.recompute = Recompute::full;
-    if (try_options(tried, "--recompute full")) return;
-  }
-  const std::int64_t heads = std::max<std::int64_t>(1, options.layout.tp > 0 ? graph.model.heads : 1);
-  for (const bool recompute : {false, true}) {
-    if (recompute && (!train || options.recompute == Recompute::full)) continue;
-    for (std::int64_t gpus = std::max<std::int64_t>(2, 2 * options.layout.gpus); gpus <= 16384; gpus *= 2) {
-      Options tried = options;
-      tried.layout.gpus = gpus;
-      if (recompute) tried.recompute = Recompute::full;
-      if (train) {
-        const std::int64_t model_ranks = tried.layout.tp * tried.layout.pp * tried.layout.cp;
-        if (gpus % model_ranks != 0) continue;
-        tried.layout.dp = gpus / model_ranks;
-        tried.layout.zero = 3;
-        tried.gbs = 0;
-        if (try_options(tried, "--gpus " + std::to_string(gpus) + " --zero 3" + (recompute ? " --recompute full" : ""))) return;
-      } else if (gpus <= options.layout.gpus_per_node && heads % gpus == 0) {
-        tried.layout.tp = gpus / (tried.layout.pp * tried.layout.cp);
-        tried.layout.dp = 1;
-        if (tried.layout.tp >= 1 && try_options(tried, "--gpus " + std::to_string(gpus) + " --tp " + std::to_string(tried.layout.tp))) return;
-      }
-      if (train && !recompute && gpus >= 64) break;  // beyond that recomputation is the cheaper answer
-    }
-  }
 }
 
 }  // namespace rooftile

@@ -50,6 +50,12 @@ struct Options {
   std::int64_t micro_batches() const { return gbs > 0 ? gbs / (mbs * layout.dp) : 1; }
 };
 
+// The clock state that `automatic` means for a whole step: training runs for hours at the power limit, so its matmuls run at the sustained clock; a forward pass, prefill or
+// decode is timed kernel by kernel from the burst clock.
+constexpr ClockState step_clocks(const Options& options) {
+  return options.clocks == ClockState::automatic && options.phase == Phase::train ? ClockState::sustained : options.clocks;
+}
+
 std::string_view name_of(Phase phase);
 std::string_view name_of(Precision precision);
 std::string_view name_of(Recompute recompute);

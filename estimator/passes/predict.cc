@@ -44,6 +44,7 @@ OpRow make_row(const StageResult& stage, std::size_t i, const Options& options, 
   row.segment = segment.name;
   row.name.reserve(40);
   row.name.append(segment.name).append(".").append(op.name);
+  row.operator_size = static_cast<std::uint32_t>(row.name.size());
   if (!entry.suffix.empty()) row.name.append(".").append(entry.suffix);
   if (!lowered.part.empty()) row.name.append(".").append(lowered.part);
   row.op = op.kind;
@@ -217,8 +218,12 @@ Result<Prediction> predict(const Graph& graph, const Options& requested, const M
   prediction.totals.memory = stages[fullest].memory;
   advise_memory(prediction.totals.memory, graph, options, runtime, machine.device);
   if (!prediction.totals.memory.fits) {
-    prediction.warnings.push_back({"does_not_fit", "does not fit: " + prediction.totals.memory.breaks + " alone breaks it" +
+    prediction.warnings.push_back({"does_not_fit", "does not fit; the largest term is " + prediction.totals.memory.breaks +
                                                        (prediction.totals.memory.would_fit.empty() ? std::string() : "; fits with " + prediction.totals.memory.would_fit)});
+  }
+  const MemoryTotals& memory = prediction.totals.memory;
+  if (memory.fits && to_double(memory.peak_bytes) > 0.93 * memory.capacity_bytes) {
+    prediction.warnings.push_back({"memory_tight", "fits with less than 7 % to spare; the CUDA context and fragmentation take 1 to 3 GB that are not modelled"});
   }
   if (options.layout.overlap_grad_reduce || options.layout.overlap_param_gather || (options.layout.zero == 3 && options.layout.dp > 1)) {
     prediction.warnings.push_back({"overlap_assumed", "overlapped communication is taken to hide fully behind computation; measured steps hide less"});

@@ -22,8 +22,9 @@ std::string_view name_of(Grade grade);
 
 // One kernel of one operator in one phase; all `count` instances of it on the slowest rank, micro-batches included.
 struct OpRow {
-  std::string name;          // "layer.qkv", "layer.qkv.dgrad", "head.lm_head"
-  std::string_view segment;  // "embedding", "layer", "head", "optimizer", "communication"
+  std::string name;                 // "layer.qkv", "layer.qkv.dgrad", "head.lm_head"
+  std::string segment;              // "embedding", "layer", "head", "optimizer", "communication"; short, so a copy allocates nothing
+  std::uint32_t operator_size = 0;  // leading characters of `name` that name segment and operator; what follows is pass and part. 0: all of it
   OpKind op = OpKind::free;
   StepPhase phase = StepPhase::forward;
   std::int64_t count = 0;
@@ -58,6 +59,7 @@ struct MemoryTotals {
   std::string breaks;     // the term that breaks it: "optimizer states (64.2 GB)"; empty when it fits
   std::string would_fit;  // a setting that fits: "--gpus 8 --zero 3"; empty when none was found or it fits
   double would_fit_bytes = 0;
+  Options would_fit_options;  // the options with that setting applied, when would_fit is not empty
 };
 
 struct Totals {

@@ -34,6 +34,12 @@ struct Divide {
       (a.feature_split == Split::row ? a.in : a.out) = part_of(a.feature_split == Split::row ? a.in : a.out, etp);
       return;
     }
+    if (a.experts > 0 && a.split == Split::column) {
+      // One matrix per attention head (latent attention's absorbed projections): the heads are divided.
+      a.experts = part_of(a.experts, layout.tp);
+      a.top_k = part_of(a.top_k, layout.tp);
+      return;
+    }
     if (a.split == Split::sequence && layout.sp) a.tokens = part_of(a.tokens, layout.tp);
     if (a.split == Split::column) a.out = part_of(a.out, layout.tp);
     if (a.split == Split::row) a.in = part_of(a.in, layout.tp);
@@ -109,6 +115,7 @@ class Sharder {
     const Segment step_segment{.name = "step", .role = SegmentRole::epilogue, .first_op = 0, .op_count = 0, .repeat = 1, .input = 0, .output = 0};
     out_.graph.segments.push_back(step_segment);
     step_segment_ = static_cast<std::uint32_t>(out_.graph.segments.size()) - 1;
+    if (runtime.vocabulary_multiple > 1) pad_vocabulary(runtime.vocabulary_multiple * layout_.tp);
     divided_ = layout_.tp > 1 || layout_.cp > 1 || layout_.ep > 1 || layout_.etp > 1;
     if (divided_) {
       for (Operator& op : out_.graph.ops) std::visit(Divide{layout_}, op.attrs);
@@ -123,6 +130,23 @@ class Sharder {
   StepGraph take() { return std::move(out_); }
 
  private:
+  // Megatron rounds the vocabulary up so that it divides into aligned parts; the rows added are real weights and real work, not model FLOPs.
+  void pad_vocabulary(std::int64_t multiple) {
+    for (Operator& op : out_.graph.ops) {
+      if (auto* head = std::get_if<LinearAttrs>(&op.attrs); head != nullptr && op.kind == OpKind::lm_head) {
+        for (const TensorId logits : out_.graph.outputs_of(op)) {
+          Tensor& tensor = out_.graph.tensors[logits];
+          tensor.elements = tensor.elements / head->out * round_up(head->out, multiple);
+        }
+        head->out = round_up(head->out, multiple);
+      } else if (auto* table = std::get_if<EmbeddingAttrs>(&op.attrs); table != nullptr && table->split == Split::column) {
+        table->vocab = round_up(table->vocab, multiple);
+      } else if (auto* loss = std::get_if<CrossEntropyAttrs>(&op.attrs)) {
+        loss->vocab = round_up(loss->vocab, multiple);
+      }
+    }
+  }
+
   void collective(std::uint32_t segment, std::string_view name, CollectiveKind kind, double bytes, CommAxis axis, std::int64_t ranks, std::int64_t stride,
                   std::string_view suffix = {}, bool per_step = false, bool overlappable = false) {
     if (ranks <= 1 || bytes < 1) return;

@@ -76,7 +76,8 @@ StateBytes state_bytes(const Options& options, const Runtime& runtime);
 // Memory of the fullest rank.
 MemoryTotals memory_of(const StepGraph& rank, const Options& options, const Runtime& runtime, const Device& device);
 
-// Fills MemoryTotals::breaks, would_fit when it does not fit.
+// Fills MemoryTotals::breaks and would_fit when it does not fit: the setting that changes least and fits with room to spare, every other option kept. The setting gives exactly
+// would_fit_bytes when it is run (a test applies it).
 void advise_memory(MemoryTotals& memory, const Graph& graph, const Options& options, const Runtime& runtime, const Device& device);
 
 // Checks degrees against each other and the model and fills dp, gbs, seq. Errors: usage, when GPUs, batch or heads do not divide.

@@ -144,7 +144,9 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
   };
   const auto time_of = [&](const Division& d, double clock_hz) { return constants_.launch_s + d.combine_s + p_norm(core_of(d, clock_hz), dram_of(d), p); };
 
-  double fraction = clocks == ClockState::sustained ? constants_.sustained_fraction : 1;
+  // The power limit lowers clocks in proportion to how busy the tensor cores are.
+  const auto fraction_at = [&](double time_s) { return 1 - (1 - clock_fraction(constants_, clocks, time_s)) * mma * c.fwd_efficiency / step; };
+  double fraction = fraction_at(0);
   Division division{busiest, std::ceil(tiles / sms), std::min(tiles, sms), 0};
   if (decode) {
     const double steps = std::max(1.0, longest / (tile_rows * tile_keys));
@@ -156,7 +158,7 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
     }
   }
   busiest = division.busiest;
-  if (clocks == ClockState::automatic) fraction = clock_fraction(constants_, clocks, time_of(division, math.clock_hz));
+  fraction = fraction_at(time_of(division, math.clock_hz));
   const double fixed = constants_.launch_s + division.combine_s;
   const double core = core_of(division, math.clock_hz * fraction), dram = dram_of(division);
 
@@ -229,12 +231,9 @@ KernelTime AttentionModel::backward(const AttentionShape& s, DType dtype, Attent
   const double fixed = 3 * constants_.launch_s;
   const double p = constants_.combine_p;
   const auto core_at = [&](double clock_hz) { return busiest * step / clock_hz + std::ceil(tiles / sms) * constants_.attention_tile_s; };
-  double fraction = clocks == ClockState::sustained ? constants_.sustained_fraction : 1;
-  double core = core_at(math.clock_hz * fraction);
-  if (clocks == ClockState::automatic) {
-    fraction = clock_fraction(constants_, clocks, fixed + side + p_norm(core, dram, p));
-    core = core_at(math.clock_hz * fraction);
-  }
+  const double burst_s = fixed + side + p_norm(core_at(math.clock_hz), dram, p);
+  const double fraction = 1 - (1 - clock_fraction(constants_, clocks, burst_s)) * mma * c.bwd_efficiency / step;
+  const double core = core_at(math.clock_hz * fraction);
 
   KernelTime time;
   const double least_bytes = to_double(work.bytes());

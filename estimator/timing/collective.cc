@@ -7,9 +7,10 @@
 namespace rooftile {
 
 // Time = latency + bytes over the links / bus bandwidth(message), with the factors of nccl-tests (doc/PERFORMANCE.md): all_reduce 2 (n - 1) / n, all_gather, reduce_scatter and
-// all_to_all (n - 1) / n, broadcast and send_recv 1. Bandwidth ramps as bytes / (bytes + ramp). Over several nodes a ring enters and leaves each node once, over all of the
-// node's network ports, so its bus bandwidth is that of one GPU's port times the GPUs per node, at most the intra-node one; all_to_all sends (nodes - 1) / nodes of its bytes
-// through each GPU's own port. Latency grows with the logarithm of the nodes (trees). 8 ranks, 1 GiB, 480 GB/s, no latency: 2 x 7/8 x 2^30 / 480e9 = 3.91 ms.
+// all_to_all (n - 1) / n, broadcast and send_recv 1. Bandwidth ramps as 1 / (1 + sqrt(ramp / bytes)), half of it at `ramp` bytes: the protocol changes with the message size, so
+// the ramp is wider than a fixed latency makes it. Over several nodes a ring enters and leaves each node once, over all of the node's network ports, so its bus bandwidth is that
+// of one GPU's port times the GPUs per node, at most the intra-node one; all_to_all sends (nodes - 1) / nodes of its bytes through each GPU's own port. Latency grows with the
+// logarithm of the nodes (trees). 8 ranks, 1 GiB, 480 GB/s, no latency: 2 x 7/8 x 2^30 / 480e9 = 3.91 ms.
 KernelTime collective_time(const CollectiveShape& shape, const Cluster& cluster, const Device& device, const Constants& constants) {
   KernelTime time;
   time.bound = Bound::communication;
@@ -46,7 +47,7 @@ KernelTime collective_time(const CollectiveShape& shape, const Cluster& cluster,
       transfer = moved / (per_node > 1 ? std::min(inside_rate, between_rate * per_node) : between_rate);
     }
   }
-  const double ramped = transfer * (1 + ramp / bytes);
+  const double ramped = transfer * (1 + std::sqrt(ramp / bytes));
 
   LossAccount account(time, moved / std::max(inside_rate, or_link(device.link_bandwidth)));
   account.step(Loss::memory, transfer);

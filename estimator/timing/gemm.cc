@@ -12,9 +12,10 @@
 namespace rooftile {
 namespace {
 
-constexpr double kSectorBytes = 32;  // of a DRAM or L2 transaction; also what an SM stores per epilogue cycle unit
-constexpr int kAlignmentBytes = 16;  // widest copy instruction and TMA's stride rule
-constexpr int kKStepBytes = 128;     // of a K step where the catalogue does not say: one swizzled row of shared memory
+constexpr double kSectorBytes = 32;           // of a DRAM or L2 transaction; also what an SM stores per epilogue cycle unit
+constexpr double kSharedBytesPerClock = 128;  // 32 banks of 4 bytes, every generation since Volta (CUDA C++ Programming Guide, shared memory)
+constexpr int kAlignmentBytes = 16;           // widest copy instruction and TMA's stride rule
+constexpr int kKStepBytes = 128;              // of a K step where the catalogue does not say: one swizzled row of shared memory
 constexpr int kMaxStages = 16;
 constexpr double kOperandRegisters = 8192;   // of a CTA besides its accumulators: 128 threads with 64 registers for addresses and fragments
 constexpr double kLeastSplitK = 256;         // a shorter K is never split
@@ -110,6 +111,9 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
     family.max_alignment = source->max_alignment;
     family.rate = source->rate;
     family.persistent = source->persistent;
+    const double sharing = std::max(1, source->sms_per_tile);  // SMs that share a tile
+    family.sharing = sharing;
+    family.units = std::max<std::int64_t>(1, device_.sms / source->sms_per_tile);
     family.split_k = source->split_k;
     if (family.split_k.empty()) family.split_k = {1};
     std::sort(family.split_k.begin(), family.split_k.end());
@@ -119,18 +123,24 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
       tile.m = entry.m;
       tile.n = entry.n;
       tile.k = entry.k > 0 ? entry.k : std::max(1, static_cast<int>(kKStepBytes / element_bytes));
-      const double stage_bytes = (tile.m + tile.n) * static_cast<double>(tile.k) * element_bytes;
+      const double stage_bytes = (tile.m + tile.n) * static_cast<double>(tile.k) * element_bytes / sharing;  // of one SM
       int stages = entry.stages;
       if (stages <= 0) stages = std::clamp(static_cast<int>(device_.shared_memory_per_sm / stage_bytes), 2, kMaxStages);
       const int by_memory = static_cast<int>(device_.shared_memory_per_sm / (stages * stage_bytes));
-      const int by_registers = static_cast<int>(device_.registers_per_sm / (static_cast<double>(tile.m) * tile.n + kOperandRegisters));
+      const int by_registers = static_cast<int>(device_.registers_per_sm / (static_cast<double>(tile.m) * tile.n / sharing + kOperandRegisters));
       tile.ctas = std::clamp(std::min(by_memory, by_registers), 1, std::max(1, source->max_ctas_per_sm));
-      tile.mma_cycles = 2.0 * tile.m * tile.n * tile.k / (rate.flop_per_clock_per_sm * eta * family.rate);
+      tile.mma_cycles = 2.0 * tile.m * tile.n * tile.k / sharing / (rate.flop_per_clock_per_sm * eta * family.rate);
+      // Warp-level MMA reads its fragments from shared memory once per warp (a tile of at most 64 x 64) and writes each stage once; tensor cores that read shared memory
+      // themselves (Hopper on) are not held up by it.
+      if (source->tensor_cores && !source->persistent) {
+        const double high = std::max(2.0, tile.m / 64.0), wide = std::max(2.0, tile.n / 64.0);
+        tile.shared_cycles = (wide * tile.m + high * tile.n + tile.m + tile.n) * tile.k * element_bytes / kSharedBytesPerClock;
+      }
       tile.l2_cycles = constants_.l2_bytes_per_clock_per_sm > 0 ? stage_bytes / constants_.l2_bytes_per_clock_per_sm : 0;
       tile.latency_cycles = latency_cycles / std::max(1, stages - 1);
       tile.fill_cycles = latency_cycles;
-      tile.epilogue_cycles_per_byte = static_cast<double>(tile.m) * tile.n / kSectorBytes * math.constants.epilogue_cycles * (1 - math.constants.epilogue_overlap);
-      tile.patch_side = std::sqrt(static_cast<double>(device_.sms) * (family.persistent ? 1 : tile.ctas));
+      tile.epilogue_cycles_per_byte = static_cast<double>(tile.m) * tile.n / sharing / kSectorBytes * math.constants.epilogue_cycles * (1 - math.constants.epilogue_overlap);
+      tile.patch_side = std::sqrt(static_cast<double>(family.units) * (family.persistent ? 1 : tile.ctas));
       family.tiles.push_back(tile);
     }
     // Large tiles first: they are the best for large problems, and a good time early lets the rest be skipped.
@@ -160,7 +170,7 @@ GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const 
   cost.family = &family;
   cost.tile = &tile;
   cost.split = split;
-  const std::int64_t tiles = across * split, busiest = tiles_of(tiles, device_.sms);
+  const std::int64_t tiles = across * split, busiest = tiles_of(tiles, family.units);
   cost.tiles = static_cast<double>(tiles);
   cost.busiest = static_cast<double>(busiest);
   const double steps = static_cast<double>(tiles_of(s.ik, split * tile.k));
@@ -168,7 +178,7 @@ GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const 
   // The busiest SM runs its tiles in groups of as many CTAs as fit; a group's K steps take the longest of tensor, L2 and latency time.
   const std::int64_t ctas = family.persistent ? 1 : std::min<std::int64_t>(tile.ctas, busiest);
   const std::int64_t groups = ctas == 1 ? busiest : busiest / ctas, rest = busiest - groups * ctas;
-  const double per_cta = std::max(tile.mma_cycles, tile.l2_cycles * s.l2_factor);
+  const double per_cta = std::max({tile.mma_cycles, tile.shared_cycles, tile.l2_cycles * s.l2_factor});
   const double out_bytes = split > 1 ? 4.0 : s.out_bytes * s.c_factor;
   double cycles =
       static_cast<double>(groups) * steps * std::max(static_cast<double>(ctas) * per_cta, tile.latency_cycles) + cost.busiest * tile.epilogue_cycles_per_byte * out_bytes;
@@ -211,11 +221,11 @@ GemmModel::Cost GemmModel::cheapest(const Shape& s, const Math& math, int alignm
     for (const Tile& tile : family.tiles) {
       const double across_real = static_cast<double>(tiles_of(s.im, tile.m)) * static_cast<double>(tiles_of(s.in, tile.n)) * s.batch;
       const auto across = static_cast<std::int64_t>(std::min(across_real, 1e18));
-      const double least_core =
-          static_cast<double>(tiles_of(across, device_.sms)) * static_cast<double>(tiles_of(s.ik, tile.k)) * std::max(tile.mma_cycles, tile.l2_cycles) / s.clock_hz;
+      const double least_core = static_cast<double>(tiles_of(across, family.units)) * static_cast<double>(tiles_of(s.ik, tile.k)) *
+                                std::max({tile.mma_cycles, tile.shared_cycles, tile.l2_cycles}) / s.clock_hz;
       const bool hopeless = cubic ? least_core * least_core * least_core + dram_cubed >= budget_cubed : std::max(least_core, dram_s) >= budget;
       if (!hopeless) consider(family, tile, across, 1);
-      const double slots = static_cast<double>(device_.sms) * (family.persistent ? 1 : tile.ctas);
+      const double slots = static_cast<double>(family.units) * (family.persistent ? 1 : tile.ctas);
       if (s.single_launch || across_real > slots * kSplitBelowFill) continue;
       for (const std::int64_t split : family.split_k) {
         if (split <= 1) continue;
@@ -269,7 +279,8 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   const double padded_mn = static_cast<double>(round_up(shape.m, tile.m)) * static_cast<double>(round_up(shape.n, tile.n));
   const double padded_k = static_cast<double>(ceil_div(shape.k, best.split * tile.k)) * static_cast<double>(best.split * tile.k);
   const double padded = clocked * (padded_mn / (s.m * s.n)) * (padded_k / s.k);
-  const double waved = padded * best.busiest * device_.sms / best.tiles;
+  const double waved =
+      padded * best.busiest * static_cast<double>(best.family->units) / best.tiles * device_.sms / (static_cast<double>(best.family->units) * best.family->sharing);
   const double aligned = waved / best.family->rate;
   const double core = std::max(aligned, best.core_s);
   const double once = least_bytes / s.operand_bandwidth;
@@ -307,7 +318,7 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   time.tile_m = tile.m;
   time.tile_n = tile.n;
   time.split_k = static_cast<std::int32_t>(best.split);
-  time.waves = best.tiles / (static_cast<double>(device_.sms) * (best.family->persistent ? 1 : tile.ctas));
+  time.waves = best.tiles / (static_cast<double>(best.family->units) * (best.family->persistent ? 1 : tile.ctas));
   time.family = best.family->name;
   return time;
 }

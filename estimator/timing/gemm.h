@@ -27,6 +27,7 @@ class GemmModel {
     int m, n, k;
     int ctas;                         // that one SM holds at once
     double mma_cycles;                // of one K step at the family's steady rate
+    double shared_cycles;             // of one K step's traffic between shared memory and registers or tensor cores
     double l2_cycles;                 // of one K step's loads from L2
     double latency_cycles;            // least time of one K step: load latency over the stages in flight
     double fill_cycles;               // first load
@@ -38,6 +39,8 @@ class GemmModel {
     int min_alignment, max_alignment;
     double rate;  // instruction rate, relative to the dtype's peak
     bool persistent;
+    double sharing;      // SMs that share a tile
+    std::int64_t units;  // SMs, or groups of SMs that share a tile
     std::vector<Tile> tiles;
     std::vector<int> split_k;
   };

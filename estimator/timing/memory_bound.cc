@@ -8,8 +8,9 @@
 namespace rooftile {
 namespace {
 
-constexpr double kCtaElements = 2048;        // that one CTA of a streaming kernel handles
-constexpr double kRegisterRowBytes = 65536;  // a row of fp32 values longer than this does not stay in one CTA's registers and is read again
+constexpr double kCtaElements = 2048;  // that one CTA of a streaming kernel handles
+constexpr double kWarpRow = 1024;      // longest row that a softmax keeps in one warp's registers
+constexpr double kRowsInWork = 8;      // CTAs of 256 threads on one SM, a row each
 
 // CTAs that a kernel can spread over: a row kernel gives each CTA at least one row (short rows share one).
 double parallel_ctas(const KernelCall& call, const KernelWork& work) {
@@ -28,23 +29,16 @@ double parallel_ctas(const KernelCall& call, const KernelWork& work) {
   }
 }
 
-// Reads of a row that does not fit in registers: softmax and cross entropy pass over it once for the maximum and sum and once for the result, norms likewise.
+// Bytes that are read twice. Norms pass over a row for its statistics and again for the result, softmax likewise once a row is too long for one warp's registers; the second pass
+// finds the row in L2 when the rows in work on all SMs fit there (half of it, the rest holds what is written).
 double extra_reads(const KernelCall& call, const Device& device) {
-  double cols = 0, rows = 0, passes = 1;
-  switch (call.kernel) {
-    case KernelClass::softmax:
-    case KernelClass::layernorm:
-    case KernelClass::rmsnorm:
-      cols = static_cast<double>(call.row().cols), rows = static_cast<double>(call.row().rows);
-      break;
-    default:
-      return 0;
-  }
-  if (cols * 4 <= kRegisterRowBytes) return 0;
+  const bool norm = call.kernel == KernelClass::layernorm || call.kernel == KernelClass::rmsnorm;
+  if (!norm && call.kernel != KernelClass::softmax) return 0;
+  const double rows = static_cast<double>(call.row().rows), cols = static_cast<double>(call.row().cols);
+  if (!norm && cols <= kWarpRow) return 0;
   const double row_bytes = cols * bytes_of(call.dtype);
-  // Rows in work on all SMs stay in L2 between the passes when they fit.
-  if (row_bytes * device.sms <= device.l2_bytes / 2) return 0;
-  return passes * rows * row_bytes;
+  const double working_set = row_bytes * std::min(rows, static_cast<double>(device.sms) * kRowsInWork);
+  return working_set <= device.l2_bytes / 2 ? 0 : rows * row_bytes;
 }
 
 }  // namespace

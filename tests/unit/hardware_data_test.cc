@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "frontends/hardware_files.h"
@@ -18,9 +20,36 @@ void expect_clean(const std::vector<Warning>& warnings) {
 }
 
 TEST(HardwareData, EveryDeviceOfTheContractIsThere) {
-  const std::vector<std::string> ids = {"a100_sxm_40gb", "a100_sxm_80gb", "a100_pcie_40gb", "a100_pcie_80gb", "h100_sxm", "h100_pcie", "h100_nvl", "h200_sxm", "h800_sxm", "h20",
-                                        "b200_sxm", "b300_sxm", "gb200", "gb300", "l4", "l40", "l40s", "a10", "a30", "a40", "a6000", "t4", "v100_sxm_16gb", "v100_sxm_32gb",
-                                        "v100_pcie_32gb", "rtx_3090", "rtx_4090", "rtx_5090", "rtx_6000_ada", "rtx_pro_6000_server"};
+  const std::vector<std::string> ids = {"a100_sxm_40gb",
+                                        "a100_sxm_80gb",
+                                        "a100_pcie_40gb",
+                                        "a100_pcie_80gb",
+                                        "h100_sxm",
+                                        "h100_pcie",
+                                        "h100_nvl",
+                                        "h200_sxm",
+                                        "h800_sxm",
+                                        "h20",
+                                        "b200_sxm",
+                                        "b300_sxm",
+                                        "gb200",
+                                        "gb300",
+                                        "l4",
+                                        "l40",
+                                        "l40s",
+                                        "a10",
+                                        "a30",
+                                        "a40",
+                                        "a6000",
+                                        "t4",
+                                        "v100_sxm_16gb",
+                                        "v100_sxm_32gb",
+                                        "v100_pcie_32gb",
+                                        "rtx_3090",
+                                        "rtx_4090",
+                                        "rtx_5090",
+                                        "rtx_6000_ada",
+                                        "rtx_pro_6000_server"};
   const std::vector<std::string> names = kShipped.names(DataKind::device);
   const std::set<std::string> shipped(names.begin(), names.end());
   for (const std::string& id : ids) EXPECT_TRUE(shipped.contains(id)) << id;
@@ -76,7 +105,9 @@ TEST(HardwareData, ClustersLoad) {
     expect_clean(lint_provenance(name, cluster->facts));
     EXPECT_GT(cluster->intra_node.bandwidth, 0);
     EXPECT_GT(cluster->inter_node.bandwidth, 0);
-    if (name.starts_with("nvlink")) EXPECT_GT(cluster->intra_node.bandwidth, cluster->inter_node.bandwidth);
+    if (name.starts_with("nvlink")) {
+      EXPECT_GT(cluster->intra_node.bandwidth, cluster->inter_node.bandwidth);
+    }
   }
   EXPECT_EQ(read_cluster(kSource / "hardware/clusters/gb200_nvl72.yaml")->gpus_per_node, 72);
 }
@@ -151,6 +182,42 @@ TEST(HardwareData, RuntimesLoadAndEagerRulesMoveTheBytesOfTheTraces) {
   EXPECT_TRUE(megatron.fused_gradient_accumulation);
   const Runtime fused = *read_runtime(*kShipped.find(DataKind::runtime, "fused"));
   EXPECT_TRUE(fused.rules.empty());
+}
+
+// The YAML blocks of docs/adding-a-device.md are devices that a reader can copy.
+TEST(HardwareData, TheGuidesExamplesAreSound) {
+  std::ifstream stream(kSource / "docs/adding-a-device.md");
+  std::string line, block;
+  bool inside = false;
+  int blocks = 0;
+  while (std::getline(stream, line)) {
+    if (line == "```yaml") {
+      inside = true;
+      block.clear();
+    } else if (line == "```" && inside) {
+      inside = false;
+      const std::filesystem::path file = std::filesystem::temp_directory_path() / ("rooftile_guide_" + std::to_string(++blocks) + ".yaml");
+      std::ofstream(file) << block;
+      const Result<Device> device = read_device(file, kShipped);
+      std::filesystem::remove(file);
+      ASSERT_TRUE(device.has_value()) << describe(device.error());
+      expect_clean(lint(*device));
+    } else if (inside) {
+      block += line + "\n";
+    }
+  }
+  EXPECT_EQ(blocks, 2);
+}
+
+TEST(HardwareData, EveryKindOfFileHasASchema) {
+  for (const std::string& kind : {std::string("device"), std::string("catalogue"), std::string("calibration"), std::string("cluster"), std::string("runtime")}) {
+    const std::optional<std::filesystem::path> file = kShipped.find_name(DataKind::schema, kind);
+    ASSERT_TRUE(file.has_value()) << kind;
+    std::ifstream stream(*file);
+    const nlohmann::json schema = nlohmann::json::parse(stream);
+    EXPECT_EQ(schema["properties"]["kind"]["const"], kind);
+    EXPECT_EQ(schema["additionalProperties"], false);
+  }
 }
 
 TEST(HardwareData, EveryDeviceMakesAMachineQuickly) {

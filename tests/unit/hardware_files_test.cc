@@ -136,7 +136,8 @@ TEST_F(HardwareFiles, BrokenFilesGiveErrors) {
 TEST_F(HardwareFiles, ExtendsFollowsFilesAndNeverACircle) {
   const fs::path shipped = fs::path(ROOFTILE_SOURCE_DIR);
   const DataPath data{{shipped}};
-  const std::string own = "kind: device\nid: mine\nname: Mine\nextends: h100_sxm\ndata_sheet:\n  power_limit: {value: 500, unit: W, source: bios setting, kind: spec, date: 2026-01-01}\n";
+  const std::string own =
+      "kind: device\nid: mine\nname: Mine\nextends: h100_sxm\ndata_sheet:\n  power_limit: {value: 500, unit: W, source: bios setting, kind: spec, date: 2026-01-01}\n";
   const fs::path file = write("mine.yaml", own);
   const Result<Device> device = read_device(file, data);
   ASSERT_TRUE(device.has_value()) << describe(device.error());
@@ -163,8 +164,9 @@ TEST_F(HardwareFiles, ExtendsFollowsFilesAndNeverACircle) {
 
 TEST_F(HardwareFiles, CatalogueTilesAsListOrGrid) {
   const std::string head = "kind: catalogue\nid: x\narchitecture: hopper\nsources: {s: a document}\nfamilies:\n";
-  const std::string grid = "  - {name: grid, dtypes: [bf16], alignment: [8, 16], rate: 0.5, persistent: true, source: s, kind: guess, date: 2026-01-01, note: n,\n"
-                           "     iteration_latency: {value: 0.6, unit: us}, tiles: {m: [64, 128], n: [64, 256], max_area: 16384}, split_k: [1, 2]}\n";
+  const std::string grid =
+      "  - {name: grid, dtypes: [bf16], alignment: [8, 16], rate: 0.5, persistent: true, source: s, kind: guess, date: 2026-01-01, note: n,\n"
+      "     iteration_latency: {value: 0.6, unit: us}, tiles: {m: [64, 128], n: [64, 256], max_area: 16384}, split_k: [1, 2]}\n";
   const Result<Catalogue> read = read_catalogue(write("x.yaml", head + grid + "  - {name: list, dtypes: [fp32], tensor_cores: false, tiles: [[64, 32], [128, 128, 8, 2]]}\n"));
   ASSERT_TRUE(read.has_value()) << describe(read.error());
   ASSERT_EQ(read->families.size(), 2u);
@@ -181,10 +183,11 @@ TEST_F(HardwareFiles, CatalogueTilesAsListOrGrid) {
   EXPECT_EQ(read->facts[0].source, "a document");
   EXPECT_FALSE(lint_provenance("x", read->facts).empty());  // the second family has no source
 
-  for (const std::string& wrong : {"  - {name: a, dtypes: [bf61], tiles: [[1, 2]]}\n", "  - {name: a, dtypes: [bf16], tiles: []}\n", "  - {name: a, dtypes: [bf16], tiles: [[0, 2]]}\n",
-                                   "  - {name: a, dtypes: [bf16], tiles: [[1, 2, 3, 4, 5]]}\n", "  - {name: a, dtypes: [bf16], tiles: [[64, 64]], alignment: [16, 8]}\n",
-                                   "  - {name: a, dtypes: [bf16], tiles: [[64, 64]], rate: 0}\n", "  - {name: a, dtypes: [bf16], tiles: [[64, 64]]}\n  - {name: a, dtypes: [bf16], tiles: [[64, 64]]}\n",
-                                   "  - {name: a, dtypes: [bf16], tile: [[64, 64]]}\n", "  []\n"}) {
+  for (const std::string wrong :
+       {"  - {name: a, dtypes: [bf61], tiles: [[1, 2]]}\n", "  - {name: a, dtypes: [bf16], tiles: []}\n", "  - {name: a, dtypes: [bf16], tiles: [[0, 2]]}\n",
+        "  - {name: a, dtypes: [bf16], tiles: [[1, 2, 3, 4, 5]]}\n", "  - {name: a, dtypes: [bf16], tiles: [[64, 64]], alignment: [16, 8]}\n",
+        "  - {name: a, dtypes: [bf16], tiles: [[64, 64]], rate: 0}\n", "  - {name: a, dtypes: [bf16], tiles: [[64, 64]]}\n  - {name: a, dtypes: [bf16], tiles: [[64, 64]]}\n",
+        "  - {name: a, dtypes: [bf16], tile: [[64, 64]]}\n", "  []\n"}) {
     const Result<Catalogue> catalogue = read_catalogue(write("wrong.yaml", head + wrong));
     ASSERT_FALSE(catalogue.has_value()) << wrong;
     EXPECT_EQ(catalogue.error().code, ErrorCode::invalid);
@@ -207,8 +210,13 @@ TEST_F(HardwareFiles, CalibrationConstantsFlatOrNested) {
   EXPECT_FALSE(calibration.find("gemm.bf16").has_value());
   EXPECT_EQ(layer->residuals.at("gemm.bf16").rows, 300);
   EXPECT_DOUBLE_EQ(layer->residuals.at("gemm.bf16").q10, -0.09);
-  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
-           {"level: protocol", "level: protokoll"}, {"device: h100_sxm\n", ""}, {"rows: 300, ", ""}, {"q10: -0.09", "q10: 0.09"}, {"value: 93", "value: ninety"}, {"residuals", "residual"}, {"gemm.bf16.eta", "launch.base"}}) {
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{{"level: protocol", "level: protokoll"},
+                                                                                 {"device: h100_sxm\n", ""},
+                                                                                 {"rows: 300, ", ""},
+                                                                                 {"q10: -0.09", "q10: 0.09"},
+                                                                                 {"value: 93", "value: ninety"},
+                                                                                 {"residuals", "residual"},
+                                                                                 {"gemm.bf16.eta", "launch.base"}}) {
     std::string wrong = text;
     wrong.replace(wrong.find(from), from.size(), to);
     EXPECT_FALSE(read_calibration(write("wrong.yaml", wrong)).has_value()) << to;
@@ -222,7 +230,7 @@ TEST_F(HardwareFiles, RuntimeRulesAreChecked) {
                                                                                  {"when: gelu_backward", "when: jelu"},
                                                                                  {"calls: 4", "calls: 0"},
                                                                                  {"part: forward", "prat: forward"},
-                                                                                 {"attention: cudnn", "attention: flash9"},
+                                                                                 {"attention: fastest", "attention: flash9"},
                                                                                  {"gap: {value: 1.5, unit: us", "gap: {value: 1.5, unit: MB"},
                                                                                  {"main_weights: false", "main_weights: true"},
                                                                                  {"main_weights: false", "main_weights: no"}}) {
@@ -259,7 +267,8 @@ TEST_F(HardwareFiles, SearchPathTakesTheFirstRoot) {
   ASSERT_FALSE(misspelt.has_value());
   EXPECT_EQ(misspelt.error().code, ErrorCode::usage);
   EXPECT_EQ(misspelt.error().hint, "did you mean 'other'?");
-  for (const std::string& name : {std::string("../clusters/mine"), std::string("dangling"), std::string(""), std::string("mine\0x", 6), std::string("/dev/zero"), root_.string(), std::string(5000, 'a'), std::string("loop")}) {
+  for (const std::string& name : {std::string("../clusters/mine"), std::string("dangling"), std::string(""), std::string("mine\0x", 6), std::string("/dev/zero"), root_.string(),
+                                  std::string(5000, 'a'), std::string("loop")}) {
     EXPECT_FALSE(data.find(DataKind::cluster, name).has_value()) << name.substr(0, 80);
   }
   EXPECT_FALSE(DataPath{}.find(DataKind::cluster, "mine").has_value());
@@ -267,7 +276,7 @@ TEST_F(HardwareFiles, SearchPathTakesTheFirstRoot) {
 
 TEST_F(HardwareFiles, RuntimeWithoutVersionIsTheNewest) {
   const std::string text = text_of(fs::path(ROOFTILE_SOURCE_DIR) / "hardware/runtimes/fused.yaml");
-  for (const std::string& name : {"eager@2.9", "eager@2.11", "eager@2.11.1", "eager-x@3.0", "plain"}) write("hardware/runtimes/" + name + ".yaml", text);
+  for (const std::string name : {"eager@2.9", "eager@2.11", "eager@2.11.1", "eager-x@3.0", "plain"}) write("hardware/runtimes/" + name + ".yaml", text);
   const DataPath data{{root_}};
   EXPECT_EQ(data.find(DataKind::runtime, "eager").value().filename(), "eager@2.11.1.yaml");
   EXPECT_EQ(data.find(DataKind::runtime, "eager@2.9").value().filename(), "eager@2.9.yaml");
@@ -296,11 +305,14 @@ TEST_F(HardwareFiles, StandardPathReadsTheEnvironment) {
 TEST_F(HardwareFiles, MachineTakesTheLayersOfItsDevice) {
   const fs::path source = ROOFTILE_SOURCE_DIR;
   fs::create_directories(root_ / "hardware");
-  for (const std::string& folder : {"devices", "clusters"}) fs::copy(source / "hardware" / folder, root_ / "hardware" / folder, fs::copy_options::recursive);
+  for (const std::string folder : {"devices", "clusters"}) fs::copy(source / "hardware" / folder, root_ / "hardware" / folder, fs::copy_options::recursive);
   const auto catalogue = [&](const std::string& id, const std::string& architecture) {
-    write("hardware/catalogues/" + id + ".yaml", "kind: catalogue\nid: " + id + "\narchitecture: " + architecture + "\nfamilies:\n  - {name: a, dtypes: [bf16], tiles: [[64, 64]]}\n");
+    write("hardware/catalogues/" + id + ".yaml",
+          "kind: catalogue\nid: " + id + "\narchitecture: " + architecture + "\nfamilies:\n  - {name: a, dtypes: [bf16], tiles: [[64, 64]]}\n");
   };
-  const auto layer = [&](const std::string& id, const std::string& fields) { write("hardware/calibrations/" + id + ".yaml", "kind: calibration\nid: " + id + "\n" + fields + "\nconstants: {}\n"); };
+  const auto layer = [&](const std::string& id, const std::string& fields) {
+    write("hardware/calibrations/" + id + ".yaml", "kind: calibration\nid: " + id + "\n" + fields + "\nconstants: {}\n");
+  };
   catalogue("ampere", "ampere");
   catalogue("ga102", "ampere");
   layer("arch-ampere", "level: architecture\narchitecture: ampere");

@@ -36,8 +36,8 @@ TEST(HardwareYaml, RefusesBrokenInputWithItsPlace) {
   EXPECT_EQ(error_of("a: 1\n---\nb: 2\n").message, "holds more than one document");
   EXPECT_EQ(error_of("ab: 1\nc: \xff\n").place, "test.yaml:2:4");
   EXPECT_EQ(error_of(std::string("a: \0 1\n", 7)).message, "not valid UTF-8 text");
-  EXPECT_EQ(error_of("a: \xC0\xAF\n").message, "not valid UTF-8 text");          // overlong
-  EXPECT_EQ(error_of("a: \xED\xA0\x80\n").message, "not valid UTF-8 text");      // surrogate
+  EXPECT_EQ(error_of("a: \xC0\xAF\n").message, "not valid UTF-8 text");      // overlong
+  EXPECT_EQ(error_of("a: \xED\xA0\x80\n").message, "not valid UTF-8 text");  // surrogate
   EXPECT_EQ(error_of("{[1]: 2}\n").message, "a key must be a plain word");
   EXPECT_EQ(error_of("a: !!binary [\n").code, ErrorCode::invalid);
 }
@@ -55,7 +55,12 @@ TEST(HardwareYaml, BoundedInDepthSizeAndTime) {
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 5.0);
 }
 
-TEST(HardwareYaml, AcceptsAByteOrderMark) { EXPECT_TRUE(parse_yaml("\xEF\xBB\xBF" "a: 1\n", "test.yaml").has_value()); }
+TEST(HardwareYaml, AcceptsAByteOrderMark) {
+  EXPECT_TRUE(parse_yaml("\xEF\xBB\xBF"
+                         "a: 1\n",
+                         "test.yaml")
+                  .has_value());
+}
 
 TEST(HardwareYaml, MergesMapsAndReplacesNumbersWhole) {
   const YamlNode base = *parse_yaml("a: {x: {value: 1, unit: GB, note: old}, y: {value: 2}}\nb: 1\nc: 1\n", "base.yaml");

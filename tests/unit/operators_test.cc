@@ -113,8 +113,12 @@ TEST(Operators, EveryRowHasItsGoldenCase) {
     Count forward = 0, backward = 0, dense = 0, model = 0;
     for (const KernelUse& use : work.forward_uses) forward += use.flops, dense += use.conventions.dense, model += use.conventions.model;
     for (const KernelUse& use : work.backward_uses) backward += use.flops;
-    if (expected.forward_flops >= 0) EXPECT_EQ(static_cast<std::int64_t>(forward), expected.forward_flops);
-    if (expected.backward_flops >= 0) EXPECT_EQ(static_cast<std::int64_t>(backward), expected.backward_flops);
+    if (expected.forward_flops >= 0) {
+      EXPECT_EQ(static_cast<std::int64_t>(forward), expected.forward_flops);
+    }
+    if (expected.backward_flops >= 0) {
+      EXPECT_EQ(static_cast<std::int64_t>(backward), expected.backward_flops);
+    }
     EXPECT_EQ(static_cast<std::int64_t>(dense), expected.dense);
     EXPECT_EQ(static_cast<std::int64_t>(model), expected.model);
     EXPECT_EQ(static_cast<std::int64_t>(work.parameters), expected.parameters);

@@ -1,6 +1,9 @@
 // Each pass alone, on a graph small enough to work out by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+
 #include "estimator/passes/predict.h"
 #include "estimator/passes/schedule.h"
 #include "estimator/passes/step.h"
@@ -176,7 +179,8 @@ TEST(Shard, ZeroDividesTheOptimizer) {
   options.gbs = 8;
   const StepGraph rank = rank_of(small_graph(), options, plain_runtime());
   for (const StepEntry& entry : rank.entries) {
-    if (entry.phase == StepPhase::optimizer) EXPECT_EQ(std::get<OptimizerAttrs>(rank.graph.ops[entry.op].attrs).parameters, (1600 + 4 * 2064 + 1600) / 4);
+    if (entry.phase != StepPhase::optimizer) continue;
+    EXPECT_EQ(std::get<OptimizerAttrs>(rank.graph.ops[entry.op].attrs).parameters, (1600 + 4 * 2064 + 1600) / 4);
   }
 }
 
@@ -269,6 +273,47 @@ TEST(Memory, NamesTheTermThatBreaksItAndASettingThatFits) {
   EXPECT_NE(memory.breaks.find("optimizer states"), std::string::npos) << memory.breaks;
   EXPECT_NE(memory.would_fit.find("--zero 3"), std::string::npos) << memory.would_fit;
   EXPECT_LE(memory.would_fit_bytes, device.memory_bytes);
+}
+
+TEST(Memory, TheSettingThatFitsGivesWhatItSays) {
+  const Runtime runtime = plain_runtime();
+  const Graph graph = small_graph();
+  for (const double capacity : {40000.0, 60000.0, 90000.0, 120000.0, 150000.0}) {
+    for (const auto& [gpus, tp, pp] : {std::array<std::int64_t, 3>{1, 1, 1}, {8, 1, 1}, {8, 4, 1}, {8, 2, 2}, {16, 4, 2}}) {
+      Options options = training();
+      options.layout.gpus = gpus;
+      options.layout.tp = tp;
+      options.layout.pp = pp;
+      options.gbs = 0;
+      std::vector<Warning> warnings;
+      options = *resolve_options(options, graph, warnings);
+      Device device;
+      device.memory_bytes = capacity;
+      MemoryTotals memory = memory_of(rank_of(graph, options, runtime), options, runtime, device);
+      if (memory.fits) continue;
+      advise_memory(memory, graph, options, runtime, device);
+      if (memory.would_fit.empty()) continue;
+      const Options& tried = memory.would_fit_options;
+      const StepGraph step = differentiate(graph, tried);
+      Count peak = 0;
+      for (const Stage& stage : stages_of(step.graph, tried.layout)) peak = std::max(peak, memory_of(shard(step, tried, runtime, stage), tried, runtime, device).peak_bytes);
+      EXPECT_DOUBLE_EQ(to_double(peak), memory.would_fit_bytes) << memory.would_fit;
+      EXPECT_LT(to_double(peak), capacity) << memory.would_fit;
+      ASSERT_TRUE(resolve_options(tried, graph, warnings)) << memory.would_fit;
+    }
+  }
+}
+
+TEST(Shard, MegatronPadsTheVocabulary) {
+  Options options = training();
+  options.layout.gpus = options.layout.tp = 2;
+  Runtime runtime = plain_runtime();
+  runtime.vocabulary_multiple = 64;  // 100 -> 128 over two ranks
+  const StepGraph rank = rank_of(small_graph(), options, runtime);
+  EXPECT_EQ(std::get<LinearAttrs>(rank.graph.ops[4].attrs).out, 64);
+  EXPECT_EQ(std::get<EmbeddingAttrs>(rank.graph.ops[0].attrs).vocab, 64);
+  EXPECT_EQ(std::get<CrossEntropyAttrs>(rank.graph.ops[5].attrs).vocab, 64);
+  EXPECT_EQ(rank.graph.tensors[5].elements, 16 * 64);
 }
 
 struct Refusal {

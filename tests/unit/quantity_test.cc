@@ -46,15 +46,16 @@ TEST(Quantity, DecimalAndBinaryPrefixesStayApart) {
 }
 
 TEST(Quantity, RefusesWithTheSpellingThatWasMeant) {
-  const std::vector<std::pair<std::string, std::string>> cases = {{"64 KB", "KiB"},    {"50 Mb", "Gbit/s"}, {"989 TFLOPS", "TFLOP/s"}, {"1830 Mhz", "MHz"}, {"2 seconds", "write s"},
-                                                                  {"3 clocks", "'clock'"}, {"5 parsec", "known units"}};
+  const std::vector<std::pair<std::string, std::string>> cases = {{"64 KB", "KiB"},         {"50 Mb", "Gbit/s"},     {"989 TFLOPS", "TFLOP/s"},  {"1830 Mhz", "MHz"},
+                                                                  {"2 seconds", "write s"}, {"3 clocks", "'clock'"}, {"5 parsec", "known units"}};
   for (const auto& [text, hint] : cases) {
     const Result<Quantity> quantity = parse_quantity(text);
     ASSERT_FALSE(quantity.has_value()) << text;
     EXPECT_EQ(quantity.error().code, ErrorCode::invalid) << text;
     EXPECT_NE(quantity.error().hint.find(hint), std::string::npos) << text << ": " << quantity.error().hint;
   }
-  for (const std::string& text : {"", " ", "GB", "nan B", "inf", "1e999 B", "1e300 EB", "4.8.1 TB", "4 8 TB", "1 MiHz", "1 us/", "1 /s", "1 mB", "0x10 B", "--3 B", "1e B", "5 KiW", "1 \xff"}) {
+  for (const std::string text :
+       {"", " ", "GB", "nan B", "inf", "1e999 B", "1e300 EB", "4.8.1 TB", "4 8 TB", "1 MiHz", "1 us/", "1 /s", "1 mB", "0x10 B", "--3 B", "1e B", "5 KiW", "1 \xff"}) {
     EXPECT_FALSE(parse_quantity(text).has_value()) << text;
   }
   EXPECT_FALSE(parse_quantity(std::string(100000, '9') + "x").has_value());

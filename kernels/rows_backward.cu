@@ -1,0 +1,228 @@
+// Norm backward, and sums of columns and rows. Gradients of gamma and beta are sums over all rows: each block adds up its own rows in registers, a second kernel adds the blocks.
+#include <algorithm>
+
+#include "kernels/row_group.cuh"
+#include "kernels/rows.h"
+
+namespace rooftile::kernels {
+
+namespace {
+
+constexpr int kNormBlocksPerSm = 2;
+
+// dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy gamma; rmsnorm leaves mean(g) out. partial: [blocks][MEAN ? 2 : 1][cols].
+template <typename T, int VEC, int PER, bool MEAN>
+__global__ void __launch_bounds__(1024)
+    norm_backward_kernel(const T* x, const T* dy, const T* gamma, const float* means, const float* rstds, T* dx, float* partial, std::int64_t rows, std::int64_t cols) {
+  extern __shared__ float dynamic[];  // [groups][cols] for the sums over groups, when there are several
+  __shared__ float shared[32 * 8];
+  const RowGroup group{shared};
+  float dgamma[PER][VEC] = {}, dbeta[MEAN ? PER : 1][VEC] = {};
+  const float inverse = 1.0f / static_cast<float>(cols);
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y; first < rows; first += step) {
+    const std::int64_t row = first + threadIdx.y;
+    const bool valid = row < rows;
+    float v[PER][VEC], g[PER][VEC];
+    load_row<T, VEC, PER>(x + row * cols, cols, valid, 0, v);
+    load_row<T, VEC, PER>(dy + row * cols, cols, valid, 0, g);
+    const float mean = MEAN && valid ? means[row] : 0.0f, rstd = valid ? rstds[row] : 0.0f;
+    float sum = 0, dot = 0;
+#pragma unroll
+    for (int j = 0; j < PER; ++j) {
+      const std::int64_t at = (static_cast<std::int64_t>(threadIdx.x) + static_cast<std::int64_t>(j) * blockDim.x) * VEC;
+      float weight[VEC];
+      if (at < cols) {
+        load_shared_row<T, VEC>(gamma + at, weight);
+      } else {
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) weight[i] = 0;
+      }
+#pragma unroll
+      for (int i = 0; i < VEC; ++i) {
+        v[j][i] = at < cols ? (v[j][i] - mean) * rstd : 0.0f;  // xhat
+        dgamma[j][i] += g[j][i] * v[j][i];
+        if constexpr (MEAN) dbeta[j][i] += g[j][i];
+        g[j][i] *= weight[i];
+        sum += g[j][i];
+        dot += g[j][i] * v[j][i];
+      }
+    }
+    if constexpr (MEAN) sum = group.sum(sum) * inverse;
+    dot = group.sum(dot) * inverse;
+#pragma unroll
+    for (int j = 0; j < PER; ++j)
+#pragma unroll
+      for (int i = 0; i < VEC; ++i) v[j][i] = rstd * (g[j][i] - (MEAN ? sum : 0.0f) - v[j][i] * dot);
+    store_row<T, VEC, PER>(dx + row * cols, cols, valid, v);
+  }
+  float* out = partial + static_cast<std::int64_t>(blockIdx.x) * (MEAN ? 2 : 1) * cols;
+  for (int part = 0; part < (MEAN ? 2 : 1); ++part) {
+    if (blockDim.y > 1) __syncthreads();
+#pragma unroll
+    for (int j = 0; j < PER; ++j) {
+      const std::int64_t at = (static_cast<std::int64_t>(threadIdx.x) + static_cast<std::int64_t>(j) * blockDim.x) * VEC;
+      if (at >= cols) continue;
+      float* to = blockDim.y > 1 ? dynamic + threadIdx.y * cols + at : out + part * cols + at;
+#pragma unroll
+      for (int i = 0; i < VEC; ++i) to[i] = part == 0 ? dgamma[j][i] : dbeta[MEAN ? j : 0][i];
+    }
+    if (blockDim.y > 1) {
+      __syncthreads();
+      for (std::int64_t c = threadIdx.y * blockDim.x + threadIdx.x; c < cols; c += blockDim.x * blockDim.y) {
+        float total = 0;
+        for (unsigned y = 0; y < blockDim.y; ++y) total += dynamic[y * cols + c];
+        out[part * cols + c] = total;
+      }
+    }
+  }
+}
+
+// out[c] = sum over parts of partial[part][stride][c]; 32 columns x 8 parts at a time.
+template <typename T>
+__global__ void add_parts_kernel(const float* partial, T* out, int parts, std::int64_t part_stride, std::int64_t cols) {
+  __shared__ float shared[8][33];
+  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  float sum = 0;
+  if (c < cols)
+    for (int part = static_cast<int>(threadIdx.y); part < parts; part += 8) sum += partial[part * part_stride + c];
+  shared[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || c >= cols) return;
+  for (int y = 1; y < 8; ++y) sum += shared[y][threadIdx.x];
+  out[c] = from_float<T>(sum);
+}
+
+int column_splits(int sms, std::int64_t rows, std::int64_t cols, int block_cols) {
+  const std::int64_t column_blocks = (cols + block_cols - 1) / block_cols;
+  const std::int64_t wanted = (static_cast<std::int64_t>(sms) * 8 + column_blocks - 1) / column_blocks;
+  return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, rows / 32)));
+}
+
+// A block adds up 32 VEC columns over its share of the rows, 8 rows at a time, 4 of them in flight for each thread.
+template <typename T, int VEC>
+__global__ void __launch_bounds__(256) column_sum_kernel(const T* x, float* partial, std::int64_t rows, std::int64_t cols) {
+  __shared__ float shared[8][32 * VEC];
+  const std::int64_t c = (static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x) * VEC;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * 8;
+  float sum[VEC] = {};
+  if (c < cols) {
+    std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * 8 + threadIdx.y;
+    for (; row + 3 * step < rows; row += 4 * step) {
+      float v[4][VEC];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) load<T, VEC>(x + (row + j * step) * cols + c, v[j]);
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) sum[i] += v[j][i];
+    }
+    for (; row < rows; row += step) {
+      float v[VEC];
+      load<T, VEC>(x + row * cols + c, v);
+#pragma unroll
+      for (int i = 0; i < VEC; ++i) sum[i] += v[i];
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < VEC; ++i) shared[threadIdx.y][threadIdx.x * VEC + i] = sum[i];
+  __syncthreads();
+  for (int at = threadIdx.y * 32 + threadIdx.x; at < 32 * VEC; at += 256) {
+    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 * VEC + at;
+    if (column >= cols) continue;
+    float total = 0;
+    for (int y = 0; y < 8; ++y) total += shared[y][at];
+    partial[blockIdx.y * cols + column] = total;
+  }
+}
+
+template <typename T, int VEC>
+__global__ void row_sum_kernel(const T* x, float* out, std::int64_t rows, std::int64_t cols) {
+  __shared__ float shared[32 * 8];
+  const RowGroup group{shared};
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  float sum = 0;
+  if (row < rows)
+    for (std::int64_t at = static_cast<std::int64_t>(threadIdx.x) * VEC; at < cols; at += static_cast<std::int64_t>(blockDim.x) * VEC) {
+      float v[VEC];
+      load<T, VEC>(x + row * cols + at, v);
+#pragma unroll
+      for (int i = 0; i < VEC; ++i) sum += v[i];
+    }
+  sum = group.sum(sum);
+  if (row < rows && threadIdx.x == 0) out[row] = sum;
+}
+
+}  // namespace
+
+std::size_t norm_backward_partial_bytes(int sms, std::int64_t cols) {
+  return static_cast<std::size_t>(sms) * kNormBlocksPerSm * 2 * static_cast<std::size_t>(cols) * sizeof(float);
+}
+
+template <typename T>
+bool norm_backward(cudaStream_t stream, int sms, bool layernorm, const T* x, const T* dy, const T* gamma, const float* means, const float* rstds, T* dx, float* dgamma,
+                   float* dbeta, float* partial, std::int64_t rows, std::int64_t cols) {
+  RowLaunch launch = plan_rows(cols, sizeof(T), 16);
+  if (launch.per == 0) return false;
+  // Several groups in a block keep enough rows in flight; their sums meet in shared memory, of which a block has 48 KiB without asking.
+  while (launch.groups > 1 && static_cast<std::int64_t>(launch.groups) * cols * static_cast<std::int64_t>(sizeof(float)) > 46 * 1024) launch.groups /= 2;
+  const dim3 block(static_cast<unsigned>(launch.width), static_cast<unsigned>(launch.groups));
+  const std::size_t shared = launch.groups > 1 ? static_cast<std::size_t>(launch.groups) * static_cast<std::size_t>(cols) * sizeof(float) : 0;
+  const unsigned grid = static_cast<unsigned>(std::min<std::int64_t>((rows + launch.groups - 1) / launch.groups, static_cast<std::int64_t>(sms) * kNormBlocksPerSm));
+  dispatch_rows<T>(launch, [&]<int VEC, int PER>() {
+    if constexpr (VEC * PER <= 16) {
+      if (layernorm)
+        norm_backward_kernel<T, VEC, PER, true><<<grid, block, shared, stream>>>(x, dy, gamma, means, rstds, dx, partial, rows, cols);
+      else
+        norm_backward_kernel<T, VEC, PER, false><<<grid, block, shared, stream>>>(x, dy, gamma, means, rstds, dx, partial, rows, cols);
+    }
+  });
+  const unsigned column_blocks = static_cast<unsigned>((cols + 31) / 32);
+  const std::int64_t stride = (layernorm ? 2 : 1) * cols;
+  add_parts_kernel<float><<<column_blocks, dim3(32, 8), 0, stream>>>(partial, dgamma, static_cast<int>(grid), stride, cols);
+  if (layernorm) add_parts_kernel<float><<<column_blocks, dim3(32, 8), 0, stream>>>(partial + cols, dbeta, static_cast<int>(grid), stride, cols);
+  return true;
+}
+
+std::size_t column_sum_partial_bytes(int sms, std::int64_t rows, std::int64_t cols) {
+  return static_cast<std::size_t>(column_splits(sms, rows, cols, 32)) * static_cast<std::size_t>(cols) * sizeof(float) +
+         static_cast<std::size_t>(sms) * 8 * 256 * 4 * sizeof(float);
+}
+
+template <typename T>
+void column_sum(cudaStream_t stream, int sms, const T* x, T* out, float* partial, std::int64_t rows, std::int64_t cols) {
+  constexpr int kFull = 16 / static_cast<int>(sizeof(T));
+  const int vec = cols % kFull == 0 ? kFull : 1;
+  const int splits = column_splits(sms, rows, cols, 32 * vec);
+  const dim3 grid(static_cast<unsigned>((cols + 32 * vec - 1) / (32 * vec)), static_cast<unsigned>(splits));
+  if (vec == 1)
+    column_sum_kernel<T, 1><<<grid, dim3(32, 8), 0, stream>>>(x, partial, rows, cols);
+  else
+    column_sum_kernel<T, kFull><<<grid, dim3(32, 8), 0, stream>>>(x, partial, rows, cols);
+  add_parts_kernel<T><<<static_cast<unsigned>((cols + 31) / 32), dim3(32, 8), 0, stream>>>(partial, out, splits, cols, cols);
+}
+
+template <typename T>
+void row_sum(cudaStream_t stream, const T* x, float* out, std::int64_t rows, std::int64_t cols) {
+  constexpr int kFull = 16 / static_cast<int>(sizeof(T));
+  const bool whole = cols % kFull == 0;
+  const std::int64_t vectors = whole ? cols / kFull : cols;
+  const int width = vectors <= 256 ? 32 : vectors <= 2048 ? 256 : 1024, groups = width >= 256 ? 1 : 8;
+  const unsigned grid = static_cast<unsigned>((rows + groups - 1) / groups);
+  const dim3 block(static_cast<unsigned>(width), static_cast<unsigned>(groups));
+  if (whole)
+    row_sum_kernel<T, kFull><<<grid, block, 0, stream>>>(x, out, rows, cols);
+  else
+    row_sum_kernel<T, 1><<<grid, block, 0, stream>>>(x, out, rows, cols);
+}
+
+#define ROOFTILE_INSTANTIATE(T)                                                                                                                                              \
+  template bool norm_backward<T>(cudaStream_t, int, bool, const T*, const T*, const T*, const float*, const float*, T*, float*, float*, float*, std::int64_t, std::int64_t); \
+  template void column_sum<T>(cudaStream_t, int, const T*, T*, float*, std::int64_t, std::int64_t);                                                                          \
+  template void row_sum<T>(cudaStream_t, const T*, float*, std::int64_t, std::int64_t);
+ROOFTILE_INSTANTIATE(__nv_bfloat16)
+ROOFTILE_INSTANTIATE(__half)
+ROOFTILE_INSTANTIATE(float)
+#undef ROOFTILE_INSTANTIATE
+
+}  // namespace rooftile::kernels

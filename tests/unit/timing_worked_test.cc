@@ -1,0 +1,90 @@
+// The worked numbers of docs/model-kernels.md.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "estimator/timing/clock.h"
+#include "estimator/timing/combine.h"
+#include "estimator/timing/gemm.h"
+#include "estimator/timing/timer.h"
+#include "frontends/hardware_files.h"
+
+namespace rooftile {
+namespace {
+
+KernelCall parse(const char* op, const char* dtype, const char* shape) { return parse_kernel(op, dtype, shape).value(); }
+
+TEST(Timing, GemmWorkedExample) {
+  const Machine machine = load_machine(DataPath{{ROOFTILE_SOURCE_DIR}}, "h100_sxm", "", "").value();
+  KernelTimer timer(machine, Mode::model, ClockState::burst);
+  const KernelTime& time = timer(parse("gemm", "bf16", "m=4096 n=4096 k=4096"));
+  EXPECT_EQ(static_cast<std::int64_t>(time.tile_m) * time.tile_n, 128 * 256);
+  EXPECT_NEAR(time.waves, 512 / 132.0, 1e-9);
+  const double step = 2.0 * 128 * 256 * 64 / (4096 * 0.86);
+  const double core = (4 * (64 * step + 2048) + 1830) / 1830e6;
+  EXPECT_NEAR(time.compute_s + time.latency_s, core, 0.002 * core);
+  EXPECT_NEAR(time.time_s, 2e-6 + p_norm(core, 3 * 2 * 4096.0 * 4096 / (3.35e12 * 0.87), 3), 0.002 * core);
+  EXPECT_EQ(time.bound, Bound::compute);
+}
+
+TEST(Timing, Alignment) {
+  const auto of = [](const char* dtype, const char* shape) {
+    const KernelCall call = parse("gemm", dtype, shape);
+    return alignment_of(call.gemm(), call.dtype);
+  };
+  EXPECT_EQ(of("bf16", "m=4096 n=50257 k=4096"), 1);
+  EXPECT_EQ(of("bf16", "m=4096 n=10922 k=4096"), 2);
+  EXPECT_EQ(of("bf16", "m=4096 n=4100 k=4096"), 4);
+  EXPECT_EQ(of("bf16", "m=3 n=4096 k=4096"), 8);            // m is no leading dimension of nt
+  EXPECT_EQ(of("bf16", "m=3 n=4096 k=4096 layout=tn"), 1);  // of tn it is
+  EXPECT_EQ(of("fp8", "m=3 n=4096 k=4096"), 16);
+  EXPECT_EQ(of("tf32", "m=3 n=4096 k=4096"), 4);
+  EXPECT_EQ(of("fp32", "m=3 n=4095 k=4096"), 1);
+}
+
+TEST(Timing, Collective) {
+  Machine machine = load_machine(DataPath{{ROOFTILE_SOURCE_DIR}}, "h100_sxm", "", "").value();
+  machine.cluster.intra_node = Link{480e9, 0, 0};
+  machine.cluster.inter_node = Link{45e9, 20e-6, 0};
+  KernelTimer timer(machine, Mode::model, ClockState::burst);
+  EXPECT_NEAR(timer(parse("collective", "bf16", "kind=all_reduce bytes=1073741824 ranks=8")).time_s, 3.91e-3, 0.01e-3);
+  // Two nodes of 8: the ring's bus bandwidth is 8 x 45 GB/s.
+  EXPECT_NEAR(timer(parse("collective", "bf16", "kind=all_gather bytes=1073741824 ranks=16 nodes=2")).time_s, 20e-6 + 1073741824.0 * 15 / 16 / 360e9, 1e-6);
+  EXPECT_NEAR(timer(parse("collective", "bf16", "kind=send_recv bytes=45000000 ranks=2 nodes=2")).time_s, 20e-6 + 1e-3, 1e-9);
+}
+
+TEST(Timing, PNorm) {
+  EXPECT_DOUBLE_EQ(p_norm(3, 4, 2), 5);
+  EXPECT_DOUBLE_EQ(p_norm(3, 4, 1), 7);
+  EXPECT_DOUBLE_EQ(p_norm(7, 0, 3), 7);
+  EXPECT_NEAR(p_norm(1, 1, 3), std::cbrt(2.0), 1e-15);
+}
+
+TEST(Timing, ClockSlidesFromBurstToSustained) {
+  Constants constants;
+  constants.sustained_fraction = 0.9;
+  constants.burst_s = 1e-3;
+  constants.sustained_s = 1e-1;
+  EXPECT_EQ(clock_fraction(constants, ClockState::automatic, 1e-3), 1);
+  EXPECT_NEAR(clock_fraction(constants, ClockState::automatic, 1e-2), 0.95, 1e-12);
+  EXPECT_NEAR(clock_fraction(constants, ClockState::automatic, 1), 0.9, 1e-12);
+  EXPECT_EQ(clock_fraction(constants, ClockState::sustained, 1e-6), 0.9);
+  EXPECT_EQ(clock_fraction(constants, ClockState::burst, 1), 1);
+}
+
+TEST(Timing, UnsupportedReasons) {
+  const auto reason = [](const char* device, const char* op, const char* dtype, const char* shape) {
+    const Machine machine = load_machine(DataPath{{ROOFTILE_SOURCE_DIR}}, device, "", "").value();
+    return unsupported_reason(parse(op, dtype, shape), machine.device);
+  };
+  EXPECT_NE(reason("v100_sxm_32gb", "gemm", "bf16", "m=8 n=8 k=8").find("Ampere"), std::string::npos);
+  EXPECT_NE(reason("a100_sxm_80gb", "gemm", "fp8", "m=16 n=16 k=16").find("Hopper"), std::string::npos);
+  EXPECT_NE(reason("a100_sxm_80gb", "attention", "bf16", "batch=1 heads=1 seq_q=8 head_dim=64 kernel=flash3").find("Hopper"), std::string::npos);
+  EXPECT_NE(reason("t4", "attention", "fp16", "batch=1 heads=1 seq_q=8 head_dim=64 kernel=flash2").find("standard"), std::string::npos);
+  EXPECT_EQ(reason("t4", "attention", "fp16", "batch=1 heads=1 seq_q=8 head_dim=64"), "");
+  EXPECT_EQ(reason("l4", "gemm", "fp8", "m=16 n=16 k=16"), "");
+  EXPECT_EQ(reason("t4", "pointwise", "bf16", "kind=add numel=8"), "");
+}
+
+}  // namespace
+}  // namespace rooftile

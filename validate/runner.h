@@ -1,0 +1,62 @@
+// The seam between what wants kernels measured and what can measure them: a GPU, a file of earlier measurements, or nothing.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "estimator/core/result.h"
+#include "validate/measurement.h"
+#include "validate/measurements.h"
+#include "validate/plan.h"
+
+namespace rooftile {
+
+struct RunOptions {
+  ClockState clocks = ClockState::burst;  // sustained: the GPU is kept loaded until the power limiter has settled
+  double time_s = 0.012;                  // of GPU time for one kernel at most
+  double spread_target = 0.005;           // stop when the median is known this well
+  bool cold = true;                       // operands are not in L2; false: small ones may stay there between replays
+  bool check = true;                      // compare with the reference in double first; a wrong kernel is not timed
+  bool own_for_torch = false;             // run our own kernel where the call asks for PyTorch's; the row then says so in `impl`
+
+  // Names the protocol in measurement_key().
+  std::string_view protocol() const { return cold ? "cold" : "warm"; }
+};
+
+class Runner {
+ public:
+  virtual ~Runner() = default;
+  Runner() = default;
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+
+  // Never fails as a whole: a kernel that cannot run gives a measurement with a reason.
+  Measurement measure(const KernelCall& call, const RunOptions& options) { return do_measure(call, options); }
+  // The step executed kernel after kernel (plan.h): its whole time. A runner without a GPU refuses with a reason; kernels that cannot run are named in `left_out`.
+  Measurement measure_step(std::span<const StepBlock> blocks, const RunOptions& options, std::vector<std::string>& left_out) { return do_measure_step(blocks, options, left_out); }
+  // What is measured on: "NVIDIA H200, driver 580.159.04, cuBLASLt 13.1.0, ...", one line.
+  std::string description() const { return do_description(); }
+
+ private:
+  virtual Measurement do_measure(const KernelCall& call, const RunOptions& options) = 0;
+  virtual Measurement do_measure_step(std::span<const StepBlock>, const RunOptions& options, std::vector<std::string>&) {
+    Measurement m;
+    m.clocks = options.clocks;
+    m.reason = "a whole step needs a GPU";
+    return m;
+  }
+  virtual std::string do_description() const = 0;
+};
+
+// Replays a table: the row of the same call and clocks, the last one when there are several. A call that is not there gives the reason "not recorded in FILE".
+std::unique_ptr<Runner> make_recorded_runner(MeasurementTable table);
+
+// Refuses everything with this reason ("this build has no CUDA").
+std::unique_ptr<Runner> make_none_runner(std::string reason);
+
+// CUDA device `device`, or the local rank's when negative. Error (unavailable): no device, no driver, or a build without CUDA.
+Result<std::unique_ptr<Runner>> make_cuda_runner(int device);
+
+}  // namespace rooftile

@@ -1,0 +1,222 @@
+// The one place where the system's KernelCall meets the kernels.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+#include "kernels/kernels.h"
+#include "validate/runner.h"
+
+namespace rooftile {
+
+namespace {
+
+namespace k = kernels;
+
+std::string today() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  return fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday);
+}
+
+std::optional<k::Type> type_of(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return k::Type::bf16;
+    case DType::fp16:
+      return k::Type::fp16;
+    case DType::tf32:
+      return k::Type::tf32;
+    case DType::fp32:
+      return k::Type::fp32;
+    case DType::fp8_e4m3:
+      return k::Type::fp8_e4m3;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::string no_type(DType dtype) { return fmt::format("there is no kernel in {}", name_of(dtype)); }
+
+// The problem of a call, or why there is no kernel for it.
+std::optional<k::Problem> problem_of(const KernelCall& call, std::string& reason) {
+  const auto type = type_of(call.dtype);
+  if (!type) {
+    reason = no_type(call.dtype);
+    return std::nullopt;
+  }
+  const bool backward = call.pass == Pass::bwd;
+  switch (call.kernel) {
+    case KernelClass::gemm: {
+      const GemmShape& s = call.gemm();
+      const auto out = type_of(s.out);
+      if (!out || s.grouped) {
+        reason = s.grouped ? "grouped products are not measured" : no_type(s.out);
+        return std::nullopt;
+      }
+      k::Gemm p{s.m, s.n, s.k, s.batch};
+      p.a_transposed = s.layout == GemmLayout::tn || s.layout == GemmLayout::tt;
+      p.b_transposed = s.layout == GemmLayout::nt || s.layout == GemmLayout::tt;
+      p.type = *type;
+      p.out = *out == k::Type::tf32 ? k::Type::fp32 : *out;
+      p.accumulate = s.accumulate;
+      p.epilogue = s.epilogue == Epilogue::gelu ? k::Epilogue::gelu : s.epilogue == Epilogue::bias ? k::Epilogue::bias : k::Epilogue::none;
+      return p;
+    }
+    case KernelClass::attention: {
+      const AttentionShape& s = call.attention();
+      if (s.kernel == AttentionKernel::flash2 || s.kernel == AttentionKernel::flash3) {
+        reason = fmt::format("{} kernels are not part of this program; cudnn and standard are", name_of(s.kernel));
+        return std::nullopt;
+      }
+      k::Attention p{s.batch, s.heads, s.kv_heads, s.seq_q, s.seq_kv, s.head_dim, s.v_head_dim, s.causal, s.window, backward, *type};
+      p.engine = s.kernel == AttentionKernel::standard ? k::AttentionEngine::standard : k::AttentionEngine::cudnn;
+      return p;
+    }
+    case KernelClass::softmax:
+      return k::Rows{k::RowOp::softmax, call.row().rows, call.row().cols, backward, *type};
+    case KernelClass::layernorm:
+      return k::Rows{k::RowOp::layernorm, call.row().rows, call.row().cols, backward, *type};
+    case KernelClass::rmsnorm:
+      return k::Rows{k::RowOp::rmsnorm, call.row().rows, call.row().cols, backward, *type};
+    case KernelClass::column_sum:
+      return k::Rows{k::RowOp::column_sum, call.row().rows, call.row().cols, false, *type};
+    case KernelClass::row_sum:
+      return k::Rows{k::RowOp::row_sum, call.row().rows, call.row().cols, false, *type};
+    case KernelClass::pointwise: {
+      const PointwiseShape& s = call.pointwise();
+      const auto to = type_of(s.kind == PointwiseKind::cast ? s.to : call.dtype);
+      if (!to) {
+        reason = no_type(s.to);
+        return std::nullopt;
+      }
+      return k::Pointwise{std::string(name_of(s.kind)), s.numel, *type, *to};
+    }
+    case KernelClass::embedding:
+      return k::Embedding{call.embedding().tokens, call.embedding().vocab, call.embedding().hidden, backward, *type};
+    case KernelClass::cross_entropy:
+      return k::CrossEntropy{call.cross_entropy().tokens, call.cross_entropy().vocab, backward, *type};
+    case KernelClass::optimizer: {
+      const OptimizerShape& s = call.optimizer();
+      const auto state = type_of(s.state), gradient = type_of(s.gradient);
+      if (s.kind != OptimizerKind::adamw || !state || !gradient) {
+        reason = s.kind != OptimizerKind::adamw ? "only AdamW has a kernel here" : no_type(state ? s.gradient : s.state);
+        return std::nullopt;
+      }
+      return k::AdamW{s.numel, *type, *state, *gradient, s.main_weights};
+    }
+    case KernelClass::collective: {
+      const CollectiveShape& s = call.collective();
+      static constexpr k::CollectiveOp kOps[] = {k::CollectiveOp::all_reduce, k::CollectiveOp::all_gather, k::CollectiveOp::reduce_scatter,
+                                                 k::CollectiveOp::all_to_all, k::CollectiveOp::broadcast,  k::CollectiveOp::send_recv};
+      return k::Collective{kOps[static_cast<std::size_t>(s.kind)], s.bytes, s.ranks, *type};
+    }
+  }
+  reason = "there is no kernel of this class";
+  return std::nullopt;
+}
+
+bool is_vendors(KernelClass kernel) { return kernel == KernelClass::gemm || kernel == KernelClass::attention || kernel == KernelClass::collective; }
+
+class CudaRunner final : public Runner {
+ public:
+  explicit CudaRunner(std::unique_ptr<k::Bench> bench) : bench_(std::move(bench)), date_(today()) {}
+
+ private:
+  Measurement do_measure(const KernelCall& call, const RunOptions& options) override {
+    const k::Machine& machine = bench_->machine();
+    Measurement m;
+    m.call = call;
+    m.clocks = options.clocks == ClockState::sustained ? ClockState::sustained : ClockState::burst;
+    m.gpu = machine.name;
+    m.driver = machine.driver;
+    m.date = date_;
+    m.source = "rooftile";
+    if (call.impl == Impl::torch && options.own_for_torch && !is_vendors(call.kernel)) m.call.impl = Impl::rooftile;
+    const Impl runs = is_vendors(call.kernel) ? Impl::vendor : Impl::rooftile;
+    if (m.call.impl != runs) {
+      m.reason = fmt::format("{}'s kernel is not part of this program; {}'s is", name_of(m.call.impl), name_of(runs));
+      return m;
+    }
+    const auto problem = problem_of(m.call, m.reason);
+    if (!problem) return m;
+    k::TimingOptions timing;
+    timing.time_s = options.time_s;
+    timing.spread_target = options.spread_target;
+    timing.sustained = m.clocks == ClockState::sustained;
+    timing.flush = options.cold;
+    timing.check = options.check;
+    const k::Outcome outcome = bench_->measure(*problem, timing);
+    m.reason = outcome.reason;
+    m.device_lost = outcome.device_lost;
+    m.measured_s = outcome.time_s;
+    m.spread_s = outcome.spread_s;
+    m.clock_hz = outcome.clock_hz;
+    m.power_w = outcome.power_w;
+    m.method = outcome.method.empty() ? "" : outcome.method + (options.cold ? "" : " warm");
+    m.library = outcome.library;
+    m.kernel = outcome.kernel;
+    m.grid = outcome.grid;
+    m.algorithm = outcome.algorithm;
+    m.error = outcome.checked ? outcome.error : -1;
+    m.replays = outcome.replays;
+    return m;
+  }
+
+  Measurement do_measure_step(std::span<const StepBlock> blocks, const RunOptions& options, std::vector<std::string>& left_out) override {
+    Measurement m;
+    m.clocks = options.clocks == ClockState::sustained ? ClockState::sustained : ClockState::burst;
+    m.gpu = bench_->machine().name;
+    m.driver = bench_->machine().driver;
+    m.date = date_;
+    m.source = "rooftile";
+    std::vector<k::Block> step;
+    for (const StepBlock& block : blocks) {
+      k::Block& made = step.emplace_back();
+      made.repeat = block.repeat;
+      for (const KernelCall& call : block.calls) {
+        std::string reason;
+        if (const auto problem = problem_of(call, reason))
+          made.calls.push_back(*problem);
+        else if (std::find(left_out.begin(), left_out.end(), reason) == left_out.end())
+          left_out.push_back(reason);
+      }
+    }
+    k::TimingOptions timing;
+    timing.time_s = std::max(options.time_s, 0.2);
+    timing.spread_target = options.spread_target;
+    timing.sustained = m.clocks == ClockState::sustained;
+    const k::Outcome outcome = bench_->measure_step(step, timing, left_out);
+    m.reason = outcome.reason;
+    m.measured_s = outcome.time_s;
+    m.spread_s = outcome.spread_s;
+    m.clock_hz = outcome.clock_hz;
+    m.power_w = outcome.power_w;
+    m.method = outcome.method;
+    m.library = outcome.library;
+    m.replays = outcome.replays;
+    return m;
+  }
+
+  std::string do_description() const override {
+    const k::Machine& m = bench_->machine();
+    return fmt::format("{} ({} SMs, {:.0f} MiB L2), driver {}, CUDA runtime {}, cuBLASLt {}, cuDNN {}, NCCL {}, rank {} of {}", m.name, m.sms, m.l2_bytes / 1048576,
+                       m.driver.empty() ? "unknown" : m.driver, m.runtime, m.cublaslt, m.cudnn, m.nccl, bench_->rank(), bench_->ranks());
+  }
+
+  std::unique_ptr<k::Bench> bench_;
+  std::string date_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Runner>> make_cuda_runner(int device) {
+  std::string reason;
+  auto bench = k::open_bench(device, reason);
+  if (!bench) return fail(ErrorCode::unavailable, "no GPU to measure on: " + reason, {}, "nvidia-smi shows what the driver sees; recorded measurements need no GPU");
+  return std::unique_ptr<Runner>(std::make_unique<CudaRunner>(std::move(bench)));
+}
+
+}  // namespace rooftile
