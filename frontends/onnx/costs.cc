@@ -224,7 +224,6 @@ void dropout_cost(CostCall& at) {
   if (training) unary(at, PointwiseKind::dropout, OpKind::dropout);
 }
 
-
 void pick_input_cost(CostCall& at) {
   if (!at.known_in(1)) return at.unresolved();
   at.pointwise(PointwiseKind::gather, at.in_elements(1));

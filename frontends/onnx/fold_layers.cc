@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kMaxPeriod = 600;  // operators of one layer
 constexpr std::size_t kMinPeriod = 4;
-constexpr int kMaxSplits = 5;            // encoder, decoder, and what lies between
+constexpr int kMaxSplits = 5;  // encoder, decoder, and what lies between
 
 // All that decides an operator's cost, as bytes.
 struct KeyWriter {

@@ -5,7 +5,8 @@
 
 namespace rooftile::onnx {
 
-Patterns::Patterns(Trace& all) : trace(all), makers_(all.tensors.size(), kNone), first_user_(all.tensors.size() + 2, 0), first_work_(all.steps.size() + 1, 0), given_out_(all.tensors.size(), false) {
+Patterns::Patterns(Trace& all)
+    : trace(all), makers_(all.tensors.size(), kNone), first_user_(all.tensors.size() + 2, 0), first_work_(all.steps.size() + 1, 0), given_out_(all.tensors.size(), false) {
   for (std::uint32_t step = 0; step < trace.steps.size(); ++step) {
     for (const std::uint32_t tensor : trace.outputs_of(trace.steps[step])) {
       if (tensor != 0) makers_[tensor] = step;

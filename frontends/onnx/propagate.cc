@@ -29,7 +29,9 @@ std::int64_t suggested(std::string_view name) {
 // Operators through which a folded weight stays the stored tensor that it is.
 bool keeps_stored(const Rule& rule) { return rule.cost == &layout_cost || rule.cost == &cast_cost || rule.cost == &dequantize_cost; }
 
-bool is_product(const Rule& rule) { return rule.cost == &matmul_cost || rule.cost == &gemm_cost || rule.cost == &einsum_cost || rule.cost == &fused_matmul_cost || rule.cost == &conv_cost; }
+bool is_product(const Rule& rule) {
+  return rule.cost == &matmul_cost || rule.cost == &gemm_cost || rule.cost == &einsum_cost || rule.cost == &fused_matmul_cost || rule.cost == &conv_cost;
+}
 
 bool is_search_block(std::string_view attribute) { return attribute == "decoder" || attribute == "encoder" || attribute == "init_decoder"; }
 

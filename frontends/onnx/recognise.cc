@@ -11,8 +11,8 @@ namespace {
 constexpr std::uint32_t kNone = Patterns::kNone;
 
 bool pointwise_op(std::string_view op) {
-  return op == "Add" || op == "Mul" || op == "Div" || op == "Sub" || op == "Pow" || op == "Erf" || op == "Tanh" || op == "Sigmoid" || op == "Cast" || op == "Neg" || op == "Exp" || op == "Reciprocal" ||
-         op == "Identity";
+  return op == "Add" || op == "Mul" || op == "Div" || op == "Sub" || op == "Pow" || op == "Erf" || op == "Tanh" || op == "Sigmoid" || op == "Cast" || op == "Neg" || op == "Exp" ||
+         op == "Reciprocal" || op == "Identity";
 }
 bool norm_op(std::string_view op) { return op == "ReduceMean" || op == "Sqrt" || pointwise_op(op); }
 

@@ -10,7 +10,8 @@ namespace {
 constexpr std::uint32_t kNone = Patterns::kNone;
 
 bool is_view(const Patterns& p, std::uint32_t step) {
-  return p.is(step, "Reshape") || p.is(step, "Unsqueeze") || p.is(step, "Squeeze") || p.is(step, "Identity") || p.is(step, "Flatten") || p.is(step, "Cast") || p.is(step, "Dropout");
+  return p.is(step, "Reshape") || p.is(step, "Unsqueeze") || p.is(step, "Squeeze") || p.is(step, "Identity") || p.is(step, "Flatten") || p.is(step, "Cast") ||
+         p.is(step, "Dropout");
 }
 
 const MatmulAttrs* product_of(Patterns& p, std::uint32_t step) {
@@ -38,7 +39,9 @@ bool looks_causal(const Patterns& p, std::uint32_t mask, std::int64_t queries, s
     if (p.op(step) == "Trilu") return true;
     const bool compares = p.is(step, "Less") || p.is(step, "Greater") || p.is(step, "LessOrEqual") || p.is(step, "GreaterOrEqual");
     // Positions against positions: one operand a column, the other a row.
-    if (compares && info.ranked && rank >= 2 && info.shape[rank - 1].value > 1 && info.shape[rank - 2].value > 1 && p.elements(p.input(step, 0)) < p.elements(tensor) && p.elements(p.input(step, 1)) < p.elements(tensor)) return true;
+    if (compares && info.ranked && rank >= 2 && info.shape[rank - 1].value > 1 && info.shape[rank - 2].value > 1 && p.elements(p.input(step, 0)) < p.elements(tensor) &&
+        p.elements(p.input(step, 1)) < p.elements(tensor))
+      return true;
     for (const std::uint32_t input : p.trace.inputs_of(p.trace.steps[step])) open.push_back(input);
   }
   return false;
@@ -49,7 +52,9 @@ bool is_triangle(const TensorInfo& mask) {
   if (mask.value == nullptr || mask.rank() < 2) return false;
   const auto rows = static_cast<std::size_t>(mask.shape[mask.rank() - 2].value), cols = static_cast<std::size_t>(mask.shape.back().value);
   if (rows < 2 || cols < rows || mask.value->size() < rows * cols) return false;
-  const auto same = [&](std::size_t a, std::size_t b) { return (*mask.value)[a].is_constant() && (*mask.value)[b].is_constant() && (*mask.value)[a].number() == (*mask.value)[b].number(); };
+  const auto same = [&](std::size_t a, std::size_t b) {
+    return (*mask.value)[a].is_constant() && (*mask.value)[b].is_constant() && (*mask.value)[a].number() == (*mask.value)[b].number();
+  };
   const std::size_t seen = (rows - 1) * cols;  // an entry of the last row
   for (std::size_t c = 0; c < cols; ++c) {
     if (!same(seen + c, seen)) return false;

@@ -39,7 +39,10 @@ TEST(OnnxPatterns, LayerNormWrittenOut) {
   g.input("x", {2, 5, 64}).weight("gamma", {64}).weight("beta", {64});
   scalar(g, "two", 2);
   scalar(g, "eps", 1e-5f);
-  g.node("ReduceMean", {"x"}, {"m"}, {attr_ints("axes", {-1})}).node("Sub", {"x", "m"}, {"d"}).node("Pow", {"d", "two"}, {"s"}).node("ReduceMean", {"s"}, {"v"}, {attr_ints("axes", {-1})});
+  g.node("ReduceMean", {"x"}, {"m"}, {attr_ints("axes", {-1})})
+      .node("Sub", {"x", "m"}, {"d"})
+      .node("Pow", {"d", "two"}, {"s"})
+      .node("ReduceMean", {"s"}, {"v"}, {attr_ints("axes", {-1})});
   g.node("Add", {"v", "eps"}, {"e"}).node("Sqrt", {"e"}, {"r"}).node("Div", {"d", "r"}, {"n"}).node("Mul", {"n", "gamma"}, {"g"}).node("Add", {"g", "beta"}, {"y"}).output("y");
   const Graph graph = graph_of(g);
   ASSERT_EQ(kinds_of(graph), Kinds{OpKind::layernorm});
@@ -77,7 +80,8 @@ TEST(OnnxPatterns, GeluByErfAndByTanh) {
 
   OnnxGraph tanh;
   tanh.input("x", {4, 32});
-  for (const auto& [name, value] : {std::pair{"half", 0.5f}, std::pair{"three", 3.f}, std::pair{"small", 0.044715f}, std::pair{"scale", 0.797884f}, std::pair{"one", 1.f}}) scalar(tanh, name, value);
+  for (const auto& [name, value] : {std::pair{"half", 0.5f}, std::pair{"three", 3.f}, std::pair{"small", 0.044715f}, std::pair{"scale", 0.797884f}, std::pair{"one", 1.f}})
+    scalar(tanh, name, value);
   tanh.node("Mul", {"x", "half"}, {"h"}).node("Pow", {"x", "three"}, {"p"}).node("Mul", {"p", "small"}, {"q"}).node("Add", {"x", "q"}, {"r"}).node("Mul", {"r", "scale"}, {"s"});
   tanh.node("Tanh", {"s"}, {"t"}).node("Add", {"t", "one"}, {"u"}).node("Mul", {"h", "u"}, {"y"}).output("y");
   ASSERT_EQ(kinds_of(graph_of(tanh)), Kinds{OpKind::activation});
@@ -157,7 +161,11 @@ TEST(OnnxPatterns, LayersAreFoldedAndTheirWorkIsKept) {
   g.input("x0", {4, 32});
   for (int i = 0; i < 6; ++i) {
     const std::string l = std::to_string(i), next = std::to_string(i + 1);
-    g.weight("u" + l, {32, 64}).weight("d" + l, {64, 32}).node("MatMul", {"x" + l, "u" + l}, {"a" + l}).node("Relu", {"a" + l}, {"r" + l}).node("MatMul", {"r" + l, "d" + l}, {"b" + l});
+    g.weight("u" + l, {32, 64})
+        .weight("d" + l, {64, 32})
+        .node("MatMul", {"x" + l, "u" + l}, {"a" + l})
+        .node("Relu", {"a" + l}, {"r" + l})
+        .node("MatMul", {"r" + l, "d" + l}, {"b" + l});
     g.node("Add", {"x" + l, "b" + l}, {"x" + next});
   }
   g.weight("head", {32, 2000}).node("MatMul", {"x6", "head"}, {"logits"}).output("logits");
