@@ -131,6 +131,21 @@ void GraphBuilder::note_dtype() {
   for (const Work& work : trace_.works) {
     if (is_float(work.elem) && bits_of(work.elem) > 8 && stored_dtype(work.elem) != options_.dtype) ++found[onnx::name_of(work.elem)];
   }
+  // Packed weights: what they take in memory is known, but the operators' kernels have one dtype.
+  std::set<std::int32_t> packed;
+  Count bytes = 0;
+  for (const Work& work : trace_.works) {
+    if (!work.alive || work.weight == 0 || work.kind == OpKind::embedding || bits_of(work.elem) <= 8) continue;
+    const std::int32_t stored = trace_.tensors[work.weight].stored;
+    if (stored < 0 || bits_of(program_.stored[static_cast<std::size_t>(stored)].elem) > 8 || !packed.insert(stored).second) continue;
+    Count elements = 1;
+    for (const std::int64_t dim : program_.stored[static_cast<std::size_t>(stored)].dims) elements = fits_int64(elements) ? elements * dim : elements;
+    bytes += (elements * bits_of(program_.stored[static_cast<std::size_t>(stored)].elem) + 7) / 8;
+  }
+  if (!packed.empty()) {
+    graph_.warnings.push_back({"packed_weights", std::to_string(packed.size()) + " weights are stored in 8 bits or fewer (" + to_string(bytes) +
+                                                     " bytes in all); reading them is costed in " + std::string(rooftile::name_of(options_.dtype))});
+  }
   for (const auto& [elem, count] : found) {
     graph_.warnings.push_back({"dtype_of_graph", "operators stored in " + std::string(elem) + " are costed in " + std::string(rooftile::name_of(options_.dtype)) + " (--dtype)"});
   }

@@ -12,8 +12,10 @@ namespace {
 // Sizes that the file leaves open without a name are taken as 3, 4, 5, ... by axis: small, and different so that nothing broadcasts by accident.
 constexpr std::int64_t kUnnamedSize = 3;
 
+bool has_name(const DeclaredDim& dim) { return dim.kind == DeclaredDim::Kind::param && dim.param != "?" && dim.param != "-1" && dim.param != "None"; }
+
 // A value that is likely for a size of that name, for the hint.
-std::int64_t suggested(std::string_view name) {
+std::int64_t suggested(std::string_view name, const DeclaredType& type, std::size_t axis) {
   std::string lower;
   for (const char c : name) lower += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
   const auto has = [&](std::string_view part) { return lower.find(part) != std::string::npos; };
@@ -23,7 +25,7 @@ std::int64_t suggested(std::string_view name) {
   if (has("seq") || has("len") || has("tokens")) return 512;
   if (has("height") || has("width") || has("image")) return 224;
   if (has("channel")) return 3;
-  return 1;
+  return axis == 1 && is_integer(type.elem) && type.dims.size() == 2 ? 512 : 1;  // ids by sentence and position
 }
 
 // Operators through which a folded weight stays the stored tensor that it is.
@@ -95,7 +97,7 @@ Dim Propagation::bindable(const std::string& name, const std::string& place, Dim
 Dim Propagation::declared_dim(const DeclaredDim& dim, const std::string& fresh_name) {
   if (dim.kind == DeclaredDim::Kind::value && dim.value >= 0) return dim.value;
   const std::string text = dim.kind == DeclaredDim::Kind::param ? readable(dim.param, 250) : std::string();
-  const bool nameless = text.empty() || text == "?" || text == "-1" || text == "None";
+  const bool nameless = !has_name(dim);
   const Dim parsed = nameless ? trace.dims.symbol(fresh_name) : parse_dim(trace.dims, text);
   if (mode == TraceMode::symbolic || parsed.is_constant()) return parsed;
   // A name that is bound as a whole wins over the expression that it spells.
@@ -135,8 +137,9 @@ void Propagation::note_symbols(const DeclaredType& type, std::string_view name) 
     }
     for (const std::string& symbol : names) {
       const auto [at, is_new] = symbol_index_.try_emplace(symbol, trace.symbols.size());
-      const bool nameless = symbol == fresh;
-      if (is_new) trace.symbols.push_back({symbol, {}, nameless ? kUnnamedSize + static_cast<std::int64_t>(axis) : suggested(symbol), bindings.contains(symbol), !nameless});
+      const bool nameless = symbol == fresh && !has_name(type.dims[axis]);
+      if (is_new)
+        trace.symbols.push_back({symbol, {}, nameless ? kUnnamedSize + static_cast<std::int64_t>(axis) : suggested(symbol, type, axis), bindings.contains(symbol), !nameless});
       if (is_new && nameless && mode == TraceMode::bound && !bindings.contains(symbol)) {
         const std::int64_t size = kUnnamedSize + static_cast<std::int64_t>(axis);
         assumed_[symbol] = size;
