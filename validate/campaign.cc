@@ -59,7 +59,7 @@ std::vector<KernelCall> shard(std::span<const KernelCall> calls, std::size_t whi
   return out;
 }
 
-KernelCall gemm_call(std::int64_t m, std::int64_t n, std::int64_t k, GemmLayout layout, DType dtype, std::int64_t batch) {
+KernelCall make_gemm_call(std::int64_t m, std::int64_t n, std::int64_t k, GemmLayout layout, DType dtype, std::int64_t batch) {
   GemmShape shape;
   shape.m = m;
   shape.n = n;
@@ -70,13 +70,13 @@ KernelCall gemm_call(std::int64_t m, std::int64_t n, std::int64_t k, GemmLayout 
   return KernelCall{KernelClass::gemm, dtype, Pass::fwd, Impl::vendor, shape};
 }
 
-KernelCall attention_call(const AttentionShape& shape, Pass pass, DType dtype) { return KernelCall{KernelClass::attention, dtype, pass, Impl::vendor, shape}; }
+KernelCall make_attention_call(const AttentionShape& shape, Pass pass, DType dtype) { return KernelCall{KernelClass::attention, dtype, pass, Impl::vendor, shape}; }
 
-KernelCall row_call(KernelClass kernel, std::int64_t rows, std::int64_t cols, Pass pass, DType dtype) {
+KernelCall make_row_call(KernelClass kernel, std::int64_t rows, std::int64_t cols, Pass pass, DType dtype) {
   return KernelCall{kernel, dtype, pass, Impl::rooftile, RowShape{rows, cols}};
 }
 
-KernelCall pointwise_call(PointwiseKind kind, std::int64_t numel, DType dtype) {
+KernelCall make_pointwise_call(PointwiseKind kind, std::int64_t numel, DType dtype) {
   return KernelCall{KernelClass::pointwise, dtype, Pass::fwd, Impl::rooftile, PointwiseShape{kind, numel, dtype}};
 }
 

@@ -90,6 +90,7 @@ void rotary_work(const Operator& op, OpWork& work) {
 
 void cache_write_work(const Operator& op, OpWork& work) {
   const auto& a = std::get<CacheWriteAttrs>(op.attrs);
+  if (a.tokens == 0) return;
   work.forward("", pointwise_call(PointwiseKind::copy, a.tokens * a.elements_per_token, op.dtype));
 }
 

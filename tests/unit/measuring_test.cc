@@ -58,8 +58,8 @@ OpRow row_of(const KernelCall& call, std::int64_t count) {
 }
 
 TEST(Plan, MergesEqualCallsAndKeepsTheOrder) {
-  const KernelCall a = gemm_call(128, 256, 64, GemmLayout::nt), b = gemm_call(128, 256, 64, GemmLayout::nn);
-  const std::vector<OpRow> rows = {row_of(a, 12), row_of(b, 3), row_of(a, 2), row_of(gemm_call(1, 1, 1, GemmLayout::nt), 0)};
+  const KernelCall a = make_gemm_call(128, 256, 64, GemmLayout::nt), b = make_gemm_call(128, 256, 64, GemmLayout::nn);
+  const std::vector<OpRow> rows = {row_of(a, 12), row_of(b, 3), row_of(a, 2), row_of(make_gemm_call(1, 1, 1, GemmLayout::nt), 0)};
   const auto plan = plan_of(rows);
   ASSERT_EQ(plan.size(), 2u);
   EXPECT_EQ(plan[0].call, a);
@@ -69,7 +69,7 @@ TEST(Plan, MergesEqualCallsAndKeepsTheOrder) {
 
 TEST(Plan, BlocksAreLayersInTheOrderOfTheStep) {
   const auto row = [](std::int64_t m, std::int64_t count, std::string_view segment, StepPhase phase) {
-    OpRow r = row_of(gemm_call(m, 8, 8, GemmLayout::nt), count);
+    OpRow r = row_of(make_gemm_call(m, 8, 8, GemmLayout::nt), count);
     r.segment = segment;
     r.phase = phase;
     return r;
@@ -85,7 +85,7 @@ TEST(Plan, BlocksAreLayersInTheOrderOfTheStep) {
 }
 
 TEST(Compare, PredictedCallsAreOfOneInstance) {
-  OpRow a = row_of(gemm_call(64, 64, 64, GemmLayout::nt), 10), again = a, sent = row_of(gemm_call(1, 1, 1, GemmLayout::nt), 4);
+  OpRow a = row_of(make_gemm_call(64, 64, 64, GemmLayout::nt), 10), again = a, sent = row_of(make_gemm_call(1, 1, 1, GemmLayout::nt), 4);
   a.time_s = 20e-6;
   again.count = 5;
   again.time_s = 10e-6;
@@ -101,7 +101,7 @@ TEST(Compare, PredictedCallsAreOfOneInstance) {
 }
 
 TEST(MeasurementLine, IsReadBackAsTheSameCallAndTime) {
-  const Measurement m = measured(gemm_call(4096, 1024, 512, GemmLayout::tn, DType::fp8_e4m3), 12.345678e-6, 0.05e-6);
+  const Measurement m = measured(make_gemm_call(4096, 1024, 512, GemmLayout::tn, DType::fp8_e4m3), 12.345678e-6, 0.05e-6);
   const MeasurementTable table = table_of({m});
   ASSERT_EQ(table.rows.size(), 1u);
   const MeasuredCall read = measured_call(table, table.rows[0]);
@@ -112,7 +112,7 @@ TEST(MeasurementLine, IsReadBackAsTheSameCallAndTime) {
 }
 
 TEST(MeasurementLine, KeepsAReasonInPlaceOfATime) {
-  Measurement m = measured(gemm_call(8, 8, 8, GemmLayout::tt), 0);
+  Measurement m = measured(make_gemm_call(8, 8, 8, GemmLayout::tt), 0);
   m.reason = "cuBLASLt has no algorithm,\nfor this";
   const MeasurementTable table = table_of({m});
   EXPECT_EQ(table.field(table.rows[0], "measured_us"), "");
@@ -120,7 +120,7 @@ TEST(MeasurementLine, KeepsAReasonInPlaceOfATime) {
 }
 
 TEST(RecordedRunner, ReplaysByCallAndClocks) {
-  const KernelCall call = gemm_call(512, 512, 512, GemmLayout::nt);
+  const KernelCall call = make_gemm_call(512, 512, 512, GemmLayout::nt);
   Measurement burst = measured(call, 5e-6), sustained = measured(call, 6e-6);
   sustained.clocks = ClockState::sustained;
   const auto runner = make_recorded_runner(table_of({burst, sustained}));
@@ -128,13 +128,13 @@ TEST(RecordedRunner, ReplaysByCallAndClocks) {
   EXPECT_NEAR(runner->measure(call, options).measured_s, 5e-6, 1e-10);
   options.clocks = ClockState::sustained;
   EXPECT_NEAR(runner->measure(call, options).measured_s, 6e-6, 1e-10);
-  const Measurement missing = runner->measure(gemm_call(1, 2, 3, GemmLayout::nt), options);
+  const Measurement missing = runner->measure(make_gemm_call(1, 2, 3, GemmLayout::nt), options);
   EXPECT_FALSE(missing.ok());
   EXPECT_EQ(missing.reason, "not recorded in recorded.csv");
 }
 
 TEST(RecordedRunner, GivesOwnKernelsForPyTorchsOnlyWhenAsked) {
-  const KernelCall own = row_call(KernelClass::rmsnorm, 128, 512, Pass::fwd);
+  const KernelCall own = make_row_call(KernelClass::rmsnorm, 128, 512, Pass::fwd);
   KernelCall torch = own;
   torch.impl = Impl::torch;
   const auto runner = make_recorded_runner(table_of({measured(own, 3e-6)}));
@@ -148,14 +148,14 @@ TEST(RecordedRunner, GivesOwnKernelsForPyTorchsOnlyWhenAsked) {
 
 TEST(NoneRunner, RefusesWithItsReason) {
   const auto runner = make_none_runner("no driver");
-  const Measurement m = runner->measure(gemm_call(1, 1, 1, GemmLayout::nt), {});
+  const Measurement m = runner->measure(make_gemm_call(1, 1, 1, GemmLayout::nt), {});
   EXPECT_FALSE(m.ok());
   EXPECT_EQ(m.reason, "no driver");
   EXPECT_NE(runner->description().find("no driver"), std::string::npos);
 }
 
 TEST(Session, MeasuresEachCallOnceAndResumes) {
-  const std::vector<KernelCall> calls = {gemm_call(64, 64, 64, GemmLayout::nt), gemm_call(64, 64, 128, GemmLayout::nt), gemm_call(64, 64, 64, GemmLayout::nt)};
+  const std::vector<KernelCall> calls = {make_gemm_call(64, 64, 64, GemmLayout::nt), make_gemm_call(64, 64, 128, GemmLayout::nt), make_gemm_call(64, 64, 64, GemmLayout::nt)};
   CountingRunner first;
   std::vector<Measurement> written;
   MeasuringOptions options;
@@ -175,7 +175,7 @@ TEST(Session, MeasuresEachCallOnceAndResumes) {
 }
 
 TEST(Session, ResumingTellsProtocolsApart) {
-  const std::vector<KernelCall> calls = {gemm_call(64, 64, 64, GemmLayout::nt)};
+  const std::vector<KernelCall> calls = {make_gemm_call(64, 64, 64, GemmLayout::nt)};
   Measurement cold = measured(calls[0], 1e-6), warm = cold;
   warm.method += " warm";
   MeasuringOptions options;
@@ -187,7 +187,7 @@ TEST(Session, ResumingTellsProtocolsApart) {
 
 TEST(Session, StopsAtTheBudget) {
   std::vector<KernelCall> calls;
-  for (std::int64_t m = 1; m <= 100; ++m) calls.push_back(gemm_call(m, 8, 8, GemmLayout::nt));
+  for (std::int64_t m = 1; m <= 100; ++m) calls.push_back(make_gemm_call(m, 8, 8, GemmLayout::nt));
   CountingRunner runner;
   MeasuringOptions options;
   options.budget_s = 10;
@@ -199,7 +199,7 @@ TEST(Session, StopsAtTheBudget) {
 
 TEST(Session, GivesUpWhenTheDeviceIsGone) {
   std::vector<KernelCall> calls;
-  for (std::int64_t m = 1; m <= 100; ++m) calls.push_back(gemm_call(m, 8, 8, GemmLayout::nt));
+  for (std::int64_t m = 1; m <= 100; ++m) calls.push_back(make_gemm_call(m, 8, 8, GemmLayout::nt));
   CountingRunner runner;
   runner.reason = "cudaMalloc: unspecified launch failure";
   MeasuringOptions options;
@@ -220,7 +220,7 @@ TEST(Session, EndsAtOnceWhenTheRunnerLosesItsDevice) {
     }
     std::string do_description() const override { return "lost"; }
   } runner;
-  const std::vector<KernelCall> calls = {gemm_call(1, 8, 8, GemmLayout::nt), gemm_call(2, 8, 8, GemmLayout::nt)};
+  const std::vector<KernelCall> calls = {make_gemm_call(1, 8, 8, GemmLayout::nt), make_gemm_call(2, 8, 8, GemmLayout::nt)};
   const MeasuringResult result = measure_all(runner, calls, {});
   EXPECT_EQ(result.end, EndOf::device);
   EXPECT_EQ(result.measurements.size(), 1u);  // the row that did it is kept, so that the next start goes on behind it
@@ -245,7 +245,8 @@ TEST(Verdict, IntervalsHaveAFloor) {
 }
 
 TEST(Compare, JoinsSumsAndJudges) {
-  const KernelCall a = gemm_call(512, 512, 512, GemmLayout::nt), b = gemm_call(512, 512, 1024, GemmLayout::nt), c = row_call(KernelClass::softmax, 64, 64, Pass::fwd);
+  const KernelCall a = make_gemm_call(512, 512, 512, GemmLayout::nt), b = make_gemm_call(512, 512, 1024, GemmLayout::nt),
+                   c = make_row_call(KernelClass::softmax, 64, 64, Pass::fwd);
   Measurement refused = measured(c, 0);
   refused.reason = "no kernel";
   const Comparison comparison = compare({{a, 10, 11e-6, 0.1}, {b, 2, 10e-6, 0.1}, {c, 5, 2e-6, 0.1}}, {measured(b, 20e-6), measured(a, 10e-6), refused});
