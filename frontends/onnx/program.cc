@@ -98,7 +98,8 @@ std::int32_t Builder::store(const TensorData& data, bool constant_node) {
   std::vector<Element> elements;
   if (decode_ints(data, kMaxElements, ints)) {
     elements.assign(ints.begin(), ints.end());
-  } else if (decode_reals(data, kMaxRealElements, reals)) {
+  } else if (const bool mask = data.dims.size() == 4 && data.dims[0] == 1 && data.dims[1] == 1 && data.dims[2] == data.dims[3];
+             decode_reals(data, mask ? kMaxElements : kMaxRealElements, reals)) {
     for (const double real : reals) elements.push_back(Element::real(real));
   }
   const bool known = is_integer(data.elem) ? !ints.empty() : !reals.empty();
