@@ -329,7 +329,7 @@ Result<void> Builder::call(const NodeData& data, const FunctionData& function, c
     renamed.emplace_back(found->second, around.scopes.back()->at(data.outputs[i]));
   }
   for (std::size_t i = 0; i < renamed.size(); ++i) {
-    const auto [inside, outside] = renamed[i];
+    const auto inside = renamed[i].first, outside = renamed[i].second;
     bool given = false;
     for (std::size_t at = first; at < block.nodes.size() && !given; ++at) {
       given = std::find(block.nodes[at].outputs.begin(), block.nodes[at].outputs.end(), inside) != block.nodes[at].outputs.end();
