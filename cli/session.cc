@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "cli/install_path.h"
 #include "estimator/passes/predict.h"
@@ -41,6 +42,37 @@ Result<void> settle_dtype(Request& request, const Device& device, std::vector<Wa
   return {};
 }
 
+// The beginning of a file, enough to tell what it is; empty when it cannot be read.
+std::string head_of(const std::filesystem::path& file) {
+  std::string head(1 << 16, '\0');
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(std::max<std::streamsize>(stream.gcount(), 0)));
+  return head;
+}
+
+#ifdef ROOFTILE_HAVE_ONNX
+Result<bool> read_graph(Model& model) {
+  auto graph = read_onnx(model.file);
+  if (!graph) return tl::unexpected<Error>(graph.error());
+  model.onnx = std::move(*graph);
+  return true;
+}
+
+Result<Graph> bind_graph(const Model& model, const Request& request) {
+  std::map<std::string, std::int64_t> dims;
+  for (const auto& [name, size] : request.dims) dims[name] = size;
+  return model.onnx->bind(dims, request.options);
+}
+
+// A graph that holds its own gradients is one step already: it is costed as it stands.
+bool is_training_graph(const Model& model) { return model.onnx && model.onnx->contains_gradients(); }
+#else
+Result<bool> read_graph(Model& model) { return fail(ErrorCode::unsupported, "this build reads no ONNX graphs", model.file.string()); }
+Result<Graph> bind_graph(const Model& model, const Request&) { return fail(ErrorCode::unsupported, "this build reads no ONNX graphs", model.file.string()); }
+bool is_training_graph(const Model&) { return false; }
+#endif
+
 }  // namespace
 
 bool has_calibration(const Machine& machine) {
@@ -56,12 +88,13 @@ Result<const Model*> Session::model(const std::string& name_or_file) {
   auto file = data_.find(DataKind::model, name_or_file);
   if (!file) return tl::unexpected<Error>(file.error());
   model->file = *file;
-  auto text = read_text(*file, std::size_t{4} << 30);
-  if (!text) return tl::unexpected<Error>(text.error());
-  model->format = sniff_model(*text);
+  model->format = sniff_model(head_of(*file));
   if (model->format == ModelFormat::onnx) {
-    model->onnx = std::move(*text);
+    const auto read = read_graph(*model);
+    if (!read) return tl::unexpected<Error>(read.error());
   } else {
+    const auto text = read_text(*file);
+    if (!text) return tl::unexpected<Error>(text.error());
     auto spec = model->format == ModelFormat::yaml ? read_yaml_model(*text, file->string()) : read_hf_config(*text, file->string());
     if (!spec) return tl::unexpected<Error>(spec.error());
     model->spec = std::move(*spec);
@@ -99,8 +132,8 @@ Result<const Graph*> Session::graph_of(const Model& model, const Request& reques
   GraphKey key = {&model, options.phase, options.dtype, options.mbs, options.seq, options.context, request.layers, options.attention, request.dims};
   if (graph_ && key == graph_key_) return &*graph_;
   graph_.reset();
-  if (model.format == ModelFormat::onnx) return fail(ErrorCode::unsupported, "this build reads no ONNX graphs", model.file.string());
   Result<Graph> graph = [&]() -> Result<Graph> {
+    if (model.format == ModelFormat::onnx) return bind_graph(model, request);
     if (request.layers == 0) return expand(model.spec, options);
     ModelSpec spec = model.spec;
     spec.layers = request.layers;
@@ -128,7 +161,11 @@ Result<Prediction> Session::predict(const Model& model, Request request) {
     options.mode = Mode::model;
   }
   if (const auto settled = settle_dtype(request, (*machine)->device, warnings); !settled) return tl::unexpected<Error>(settled.error());
-  if (options.seq == 0) {
+  if (options.phase == Phase::train && is_training_graph(model)) {
+    options.phase = Phase::forward;
+    warnings.push_back({"training_graph", "the graph holds its own gradients: it is costed as it stands, every operator under forward"});
+  }
+  if (options.seq == 0 && model.format != ModelFormat::onnx) {
     const std::int64_t most = model.spec.max_positions;
     options.seq = most > 0 ? std::min<std::int64_t>(most, 4096) : 4096;
   }

@@ -19,16 +19,21 @@
 #include "frontends/hardware_files.h"
 #include "frontends/model_files.h"
 #include "frontends/model_spec.h"
+#ifdef ROOFTILE_HAVE_ONNX
+#include "frontends/onnx/onnx_model.h"
+#endif
 
 namespace rooftile {
 
-// A model file as read: a description, or the bytes of an ONNX graph.
+// A model file as read: a description, or an ONNX graph.
 struct Model {
   std::string name;  // as it was asked for
   std::filesystem::path file;
   ModelFormat format = ModelFormat::yaml;
   ModelSpec spec;
-  std::string onnx;
+#ifdef ROOFTILE_HAVE_ONNX
+  std::optional<OnnxModel> onnx;
+#endif
 };
 
 class Session {
