@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "cli/install_path.h"
@@ -29,6 +30,16 @@ std::vector<Warning> idle_options(const Request& request, const Model& model) {
   return warnings;
 }
 
+// Told by the first bytes, so that a file of weights is not read to find out.
+bool begins_like_onnx(const std::filesystem::path& file) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return false;
+  char head[512];
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(head, sizeof head);
+  return stream.gcount() > 0 && sniff_model({head, static_cast<std::size_t>(stream.gcount())}) == ModelFormat::onnx;
+}
+
 // bf16 is the default where the device has it. A dtype that was asked for and that the device's units cannot do is refused.
 Result<void> settle_dtype(Request& request, const Device& device, std::vector<Warning>& warnings) {
   Options& options = request.options;
@@ -41,37 +52,6 @@ Result<void> settle_dtype(Request& request, const Device& device, std::vector<Wa
   warnings.push_back({"dtype_default", fmt::format("{} has no bf16 arithmetic: fp16 is the default here", device.name)});
   return {};
 }
-
-// The beginning of a file, enough to tell what it is; empty when it cannot be read.
-std::string head_of(const std::filesystem::path& file) {
-  std::string head(1 << 16, '\0');
-  std::ifstream stream(file, std::ios::binary);
-  stream.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<std::size_t>(std::max<std::streamsize>(stream.gcount(), 0)));
-  return head;
-}
-
-#ifdef ROOFTILE_HAVE_ONNX
-Result<bool> read_graph(Model& model) {
-  auto graph = read_onnx(model.file);
-  if (!graph) return tl::unexpected<Error>(graph.error());
-  model.onnx = std::move(*graph);
-  return true;
-}
-
-Result<Graph> bind_graph(const Model& model, const Request& request) {
-  std::map<std::string, std::int64_t> dims;
-  for (const auto& [name, size] : request.dims) dims[name] = size;
-  return model.onnx->bind(dims, request.options);
-}
-
-// A graph that holds its own gradients is one step already: it is costed as it stands.
-bool is_training_graph(const Model& model) { return model.onnx && model.onnx->contains_gradients(); }
-#else
-Result<bool> read_graph(Model& model) { return fail(ErrorCode::unsupported, "this build reads no ONNX graphs", model.file.string()); }
-Result<Graph> bind_graph(const Model& model, const Request&) { return fail(ErrorCode::unsupported, "this build reads no ONNX graphs", model.file.string()); }
-bool is_training_graph(const Model&) { return false; }
-#endif
 
 }  // namespace
 
@@ -88,13 +68,15 @@ Result<const Model*> Session::model(const std::string& name_or_file) {
   auto file = data_.find(DataKind::model, name_or_file);
   if (!file) return tl::unexpected<Error>(file.error());
   model->file = *file;
-  model->format = sniff_model(head_of(*file));
-  if (model->format == ModelFormat::onnx) {
-    const auto read = read_graph(*model);
-    if (!read) return tl::unexpected<Error>(read.error());
+  if (begins_like_onnx(*file)) {
+    model->format = ModelFormat::onnx;
+    auto onnx = read_onnx(*file);
+    if (!onnx) return tl::unexpected<Error>(onnx.error());
+    model->onnx = std::move(*onnx);
   } else {
-    const auto text = read_text(*file);
+    auto text = read_text(*file);
     if (!text) return tl::unexpected<Error>(text.error());
+    model->format = sniff_model(*text) == ModelFormat::onnx ? ModelFormat::yaml : sniff_model(*text);
     auto spec = model->format == ModelFormat::yaml ? read_yaml_model(*text, file->string()) : read_hf_config(*text, file->string());
     if (!spec) return tl::unexpected<Error>(spec.error());
     model->spec = std::move(*spec);
@@ -133,7 +115,7 @@ Result<const Graph*> Session::graph_of(const Model& model, const Request& reques
   if (graph_ && key == graph_key_) return &*graph_;
   graph_.reset();
   Result<Graph> graph = [&]() -> Result<Graph> {
-    if (model.format == ModelFormat::onnx) return bind_graph(model, request);
+    if (model.onnx) return model.onnx->bind({request.dims.begin(), request.dims.end()}, options);
     if (request.layers == 0) return expand(model.spec, options);
     ModelSpec spec = model.spec;
     spec.layers = request.layers;
@@ -161,19 +143,24 @@ Result<Prediction> Session::predict(const Model& model, Request request) {
     options.mode = Mode::model;
   }
   if (const auto settled = settle_dtype(request, (*machine)->device, warnings); !settled) return tl::unexpected<Error>(settled.error());
-  if (options.phase == Phase::train && is_training_graph(model)) {
+  if (model.onnx && model.onnx->contains_gradients() && options.phase == Phase::train) {
     options.phase = Phase::forward;
-    warnings.push_back({"training_graph", "the graph holds its own gradients: it is costed as it stands, every operator under forward"});
+    warnings.push_back({"graph_contains_gradients", "the graph holds its own backward pass: it is costed as it is"});
   }
-  if (options.seq == 0 && model.format != ModelFormat::onnx) {
+  if (options.seq == 0 && !model.onnx) {
     const std::int64_t most = model.spec.max_positions;
     options.seq = most > 0 ? std::min<std::int64_t>(most, 4096) : 4096;
   }
   const auto graph = graph_of(model, request);
   if (!graph) return tl::unexpected<Error>(graph.error());
+  if (model.onnx) {
+    options.seq = (*graph)->seq;
+    options.mbs = (*graph)->batch;
+  }
   auto prediction = rooftile::predict(**graph, options, **machine, **runtime, timer(**machine, options.mode, step_clocks(options)));
   if (prediction) {
     prediction->runtime = (*runtime)->id;
+    if (model.onnx) prediction->parameters = prediction->parameters_active = model.onnx->parameters().all;
     prediction->warnings.insert(prediction->warnings.begin(), warnings.begin(), warnings.end());
   }
   return prediction;

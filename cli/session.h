@@ -19,9 +19,7 @@
 #include "frontends/hardware_files.h"
 #include "frontends/model_files.h"
 #include "frontends/model_spec.h"
-#ifdef ROOFTILE_HAVE_ONNX
 #include "frontends/onnx/onnx_model.h"
-#endif
 
 namespace rooftile {
 
@@ -31,9 +29,7 @@ struct Model {
   std::filesystem::path file;
   ModelFormat format = ModelFormat::yaml;
   ModelSpec spec;
-#ifdef ROOFTILE_HAVE_ONNX
   std::optional<OnnxModel> onnx;
-#endif
 };
 
 class Session {
