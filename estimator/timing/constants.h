@@ -19,6 +19,7 @@ struct GemmConstants {
   double epilogue_cycles = 0;     // cycles of one SM to write 32 bytes of C
   double epilogue_overlap = 0;    // share of the epilogue that runs under the next tile's main loop
   double operand_efficiency = 1;  // share of the data-sheet DRAM bandwidth that operand tiles reach
+  double latency_scale = 1;       // loop latency relative to the catalogue's
 };
 
 struct AttentionConstants {
@@ -45,11 +46,19 @@ struct Constants {
   double attention_tile_s = 0;                    // not overlapped start and end of a tile
   double attention_combine_s = 0;                 // second kernel of a decode whose keys are split
   double decode_efficiency = 1;                   // share of the bandwidth that a decode's KV stream reaches
+  std::vector<double> family_rate;                // of the catalogue's families, in its order: share of the peak that their instructions reach
+  double warm_operands = 0;                       // protocol: share of the operands that a repeated call finds in L2, as far as L2 can hold them
+  double attention_call_s = 0;                    // protocol: what an engine's attention call takes besides the kernel
+  double kv_write = 0;                            // protocol: 1 when a causal attention call writes the new keys and values into a cache first
   std::array<double, kKernelClasses> efficiency;  // share of the bandwidth by memory-bound class
   std::array<double, kKernelClasses> backward_efficiency;
   std::array<double, kKernelClasses> spec_p90;  // stated error where no residuals are known
   std::vector<std::string> missing;
 };
+
+// Bytes of `reusable` that are in L2 at the start: all of the warm share while the call's bytes fit in the part of L2 that holds panels, none once they are twice that (a
+// repeated walk over more than a cache holds finds nothing), in between in proportion. warm 1, panels 20 MB: 30 MB of operands find 15 MB.
+double warm_bytes(const Constants& constants, double l2_panel_bytes, double reusable_bytes, double call_bytes);
 
 // Layers above `architecture` are looked at only in mode calibrated.
 Constants resolve_constants(const Machine& machine, Mode mode);

@@ -45,7 +45,9 @@ double extra_reads(const KernelCall& call, const Device& device) {
 
 KernelTime memory_bound_time(const KernelCall& call, const Device& device, const Constants& constants) {
   const KernelWork work = work_of(call);
-  const double bytes = to_double(work.bytes()), flops = to_double(work.flops), special = to_double(work.special);
+  const double all_bytes = to_double(work.bytes());
+  const double bytes = all_bytes - warm_bytes(constants, device.l2_bytes * constants.l2_panel_share, to_double(work.bytes_read), all_bytes);
+  const double flops = to_double(work.flops), special = to_double(work.special);
   const std::size_t index = static_cast<std::size_t>(call.kernel);
   const double efficiency = call.pass == Pass::bwd ? constants.backward_efficiency[index] : constants.efficiency[index];
   const double clock_hz = device.peak_clock_hz > 0 ? device.peak_clock_hz : 1e9;
@@ -61,7 +63,7 @@ KernelTime memory_bound_time(const KernelCall& call, const Device& device, const
   const double compute = std::max(vector_s, special_s) * device.sms / busy;
 
   KernelTime time;
-  const double ideal_core = vector_s, ideal_dram = bytes / device.memory_bandwidth;
+  const double ideal_core = vector_s, ideal_dram = all_bytes / device.memory_bandwidth;
   LossAccount account(time, std::max(ideal_core, ideal_dram));
   const double body = std::max(spread, compute);
   account.step(Loss::memory, std::max(stream, ideal_core));
