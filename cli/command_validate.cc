@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 
 #include "cli/command_parser.h"
 #include "cli/commands.h"
@@ -31,7 +33,7 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   parser.option("--measurements", arguments.measurements, "recorded kernel times: op,dtype,shape,measured_us,...", "Options", "FILE");
   parser.option("--device", arguments.device, "device id or FILE", "Options", "NAME|FILE");
   parser.option("--mode", arguments.mode, "sol, model or calibrated (default where the device has a calibration)", "Options", "WORD");
-  parser.option("--clocks", arguments.clocks, "auto, burst or sustained; what a row says wins (default burst)", "Options", "WORD");
+  parser.option("--clocks", arguments.clocks, "auto (default), burst or sustained; what a row says wins", "Options", "WORD");
   parser.option("--calibration", arguments.calibration, "a further layer of constants: a name or FILE", "Options", "NAME|FILE");
   parser.option("--cluster", arguments.cluster, "how GPUs are joined: a name or FILE", "Options", "NAME|FILE");
   parser.option("--format", arguments.format, "table (default): errors by family; csv: every row; json", "Output", "WORD");
@@ -55,9 +57,29 @@ struct Judgement {
   std::map<std::string, std::size_t> refused;  // why rows were not judged
 };
 
-// `clocks` is what the user wants; a row that says its own clocks has them.
-Judgement judge(Session& session, const MeasurementTable& table, const Machine& machine, Mode mode, ClockState clocks) {
+// `clocks` is what the user wants; a row that says its own clocks has them. `protocols`: a row whose source names a protocol of the device is judged under it, the others under
+// the machine's own.
+Judgement judge(Session& session, const MeasurementTable& table, const Machine& machine, Mode mode, ClockState clocks, bool protocols) {
   Judgement judgement;
+  std::map<std::string, std::unique_ptr<Machine>> under;
+  const auto machine_of = [&](std::string_view source) -> const Machine& {
+    const std::string protocol = protocol_of(source);
+    const auto& known = machine.calibration.protocols;
+    if (!protocols || std::none_of(known.begin(), known.end(), [&](const CalibrationLayer& layer) { return layer.protocol == protocol; })) return machine;
+    auto& changed = under[protocol];
+    if (changed == nullptr) {
+      changed = std::make_unique<Machine>(machine);
+      changed->calibration = machine.calibration.under(protocol);
+    }
+    return *changed;
+  };
+  std::map<std::pair<const Machine*, ClockState>, std::unique_ptr<KernelTimer>> timers;
+  const auto timer_of = [&](const Machine& timed, ClockState state) -> KernelTimer& {
+    if (&timed == &machine) return session.timer(machine, mode, state);
+    auto& timer = timers[{&timed, state}];
+    if (timer == nullptr) timer = std::make_unique<KernelTimer>(timed, mode, state);
+    return *timer;
+  };
   for (const MeasurementRow& row : table.rows) {
     const MeasuredCall measured = measured_call(table, row);
     Judged judged;
@@ -69,7 +91,7 @@ Judgement judge(Session& session, const MeasurementTable& table, const Machine& 
         judged.status = reason;
       } else {
         const ClockState state = table.field(row, "clocks").empty() ? clocks : measured.clocks;
-        judged.time = session.timer(machine, mode, state)(*measured.call);
+        judged.time = timer_of(machine_of(table.field(row, "source")), state)(*measured.call);
         judged.family = family_of(*measured.call);
         if (judged.status == "ok" && judged.measured_s > 0) {
           auto& ratios = judgement.families[judged.family];
@@ -196,7 +218,7 @@ Result<bool> validate(const Arguments& arguments) {
   if (!arguments.mode.empty()) {
     if (const auto applied = apply(request, "mode", arguments.mode); !applied) return tl::unexpected<Error>(applied.error());
   }
-  request.options.clocks = ClockState::burst;  // as measurements are unless they say otherwise
+  request.options.clocks = ClockState::automatic;  // a kernel timed alone: burst, sliding to sustained with its own length
   if (!arguments.clocks.empty()) {
     if (const auto applied = apply(request, "clocks", arguments.clocks); !applied) return tl::unexpected<Error>(applied.error());
   }
@@ -209,7 +231,7 @@ Result<bool> validate(const Arguments& arguments) {
   if (!text) return tl::unexpected<Error>(text.error());
   const auto table = parse_measurements(*text, arguments.measurements);
   if (!table) return tl::unexpected<Error>(table.error());
-  const Judgement judgement = judge(session, *table, **machine, mode, request.options.clocks);
+  const Judgement judgement = judge(session, *table, **machine, mode, request.options.clocks, arguments.calibration.empty());
   auto output = Output::open(arguments.output);
   if (!output) return tl::unexpected<Error>(output.error());
   switch (format) {

@@ -48,7 +48,9 @@ class Predictor {
       std::vector<Fact>& facts = machine_.calibration.layers.back().facts;
       facts.clear();
       for (const FittedConstant& c : constants) {
-        if (c.constant.protocol.empty() || c.constant.protocol == group) facts.push_back(Fact{.key = c.constant.key, .value = c.value});
+        if (!c.constant.protocol.empty() && c.constant.protocol != group) continue;
+        facts.emplace_back();
+        facts.back().key = c.constant.key, facts.back().value = c.value;
       }
       for (const ClockState clocks : {ClockState::automatic, ClockState::burst, ClockState::sustained}) {
         const auto wanted = [&](const FitRow& row) { return row.clocks == clocks && row.protocol == group; };
@@ -125,14 +127,15 @@ void choose_free(Problem& problem, const std::vector<double>& times) {
   }
 }
 
-void solve(Problem& problem) {
+// Gives the cost at the end.
+double solve(Problem& problem) {
   std::vector<double> times;
   problem.predictor.predict(problem.constants, "", times);
   choose_free(problem, times);
-  if (problem.free.empty()) return;
+  if (problem.free.empty()) return problem.cost(problem.errors(times), Eigen::VectorXd());
   const auto n = static_cast<Eigen::Index>(problem.free.size());
   Eigen::VectorXd x = problem.coordinates();
-  problem.start = x;
+  if (problem.start.size() != n) problem.start = x;
   Eigen::VectorXd error = problem.errors(times);
   double cost = problem.cost(error, x), damping = 1e-2;
   for (int iteration = 0; iteration < problem.options.iterations; ++iteration) {
@@ -168,6 +171,7 @@ void solve(Problem& problem) {
     problem.move_to(x);
     if (!better || gained < 1e-5 * cost) break;
   }
+  return cost;
 }
 
 double quantile(std::vector<double> sorted, double share) {
@@ -210,7 +214,16 @@ Result<std::vector<FittedConstant>> fit_constants(const Machine& machine, std::s
   for (std::size_t i = 0; i < times.size(); ++i) {
     if (!(times[i] > 0) || !(fitted[i].measured_s > 0)) return fail(ErrorCode::invalid, "a row has no positive time: " + print_shape(fitted[i].call));
   }
-  solve(problem);
+  const std::vector<FittedConstant> begin = result;
+  const double cost = solve(problem);
+  if (std::none_of(result.begin(), result.end(), [](const FittedConstant& c) { return c.constant.other_start > 0; })) return result;
+  std::vector<FittedConstant> first = result;
+  result = begin;
+  for (FittedConstant& c : result) {
+    if (c.constant.other_start > 0) c.value = std::clamp(c.constant.other_start, c.constant.lowest, c.constant.highest);
+  }
+  problem.start.resize(0);
+  if (solve(problem) >= cost) return first;
   return result;
 }
 

@@ -35,6 +35,7 @@ struct FitConstant {
   std::string key, unit;
   double start = 0, lowest = 0, highest = 0;  // lowest above 0: fitted in its logarithm
   std::string protocol;                       // empty: physical, of the device; else it is looked for in rows of this protocol only
+  double other_start = 0;                     // a second place to start from, where the loss has more than one valley; 0: none. The better end is kept
 };
 
 struct FittedConstant {

@@ -21,6 +21,7 @@ struct Candidate {
   double lowest, highest, neutral;
   std::string unit = "1";
   bool protocol = false;
+  double other_start = 0;
 };
 
 using Rows = std::vector<FitRow>;
@@ -48,7 +49,7 @@ class DeviceFitter {
       const auto add = [&](const std::string& protocol) {
         if (known(c.key, protocol)) return;
         const double start = machine_.calibration.find(c.key).value_or(c.fallback.empty() ? c.neutral : machine_.calibration.find(c.fallback).value_or(c.neutral));
-        constants.push_back({c.key, c.unit, start, c.lowest, c.highest, protocol});
+        constants.push_back({c.key, c.unit, start, c.lowest, c.highest, protocol, c.other_start});
       };
       if (!c.protocol) add("");
       if (c.protocol) {
@@ -60,7 +61,7 @@ class DeviceFitter {
       const FittedConstant& c = report.constant;
       if (c.constant.protocol.empty() || !c.fitted) continue;
       if (std::find(protocols.begin(), protocols.end(), c.constant.protocol) == protocols.end()) continue;
-      constants.push_back({c.constant.key, c.constant.unit, c.value, c.value, c.value, c.constant.protocol});
+      constants.push_back({c.constant.key, c.constant.unit, c.value, c.value, c.value, c.constant.protocol, 0});
     }
     auto found = fit_constants(machine_, chosen, constants, options_.fit);
     if (!found) return tl::unexpected<Error>(found.error());
@@ -94,7 +95,9 @@ class DeviceFitter {
 std::vector<Candidate> shared_candidates() {
   return {{"l2.bytes_per_clock_per_sm", "", 15, 160, 64},
           {"split_k.reduce_s", "", 2e-7, 1e-5, 2e-6, "s"},
-          {"clock.sustained_fraction", "", 0.4, 1, 0.9}};
+          {"clock.sustained_fraction", "", 0.3, 1, 0.9, "1", false, 0.55},
+          {"clock.burst_s", "", 1e-5, 2e-2, 1e-3, "s", false, 3e-3},
+          {"clock.sustained_s", "", 2e-4, 0.3, 3e-2, "s", false, 3e-2}};
 }
 
 std::vector<Candidate> protocol_candidates() {
@@ -114,9 +117,9 @@ Result<void> fit_gemm(DeviceFitter& fitter, const Rows& rows, const Machine& mac
   std::sort(order.rbegin(), order.rend());
   for (const auto& [count, dtype] : order) {
     const std::string name(name_of(dtype)), prefix = "gemm." + (bits_of(dtype) == 8 && name.substr(0, 3) == "fp8" ? std::string("fp8") : name) + ".";
-    std::vector<Candidate> candidates = {{prefix + "eta", "gemm.eta", 0.3, 1.05, 0.85},
+    std::vector<Candidate> candidates = {{prefix + "eta", "gemm.eta", 0.15, 1.05, 0.85},
                                          {prefix + "epilogue_cycles", "gemm.epilogue_cycles", 0.2, 6, 1},
-                                         {prefix + "operand_efficiency", "gemm.operand_efficiency", 0.4, 1, 0.85},
+                                         {prefix + "operand_efficiency", "gemm.operand_efficiency", 0.25, 1, 0.85},
                                          {prefix + "latency_scale", "gemm.latency_scale", 0.2, 4, 1}};
     append(candidates, shared_candidates());
     append(candidates, protocol_candidates());
@@ -127,7 +130,9 @@ Result<void> fit_gemm(DeviceFitter& fitter, const Rows& rows, const Machine& mac
     std::vector<Candidate> rates = {{"split_k.reduce_s", "", 2e-7, 1e-5, 2e-6, "s"}};
     for (const KernelFamily& f : machine.catalogue.families) {
       const bool has = std::find(f.dtypes.begin(), f.dtypes.end(), dtype) != f.dtypes.end();
-      if (has && f.rate < 1) rates.push_back({"gemm.family." + f.name + ".rate", "", 0.03, 1, f.rate});
+      if (!has || f.rate >= 1) continue;
+      rates.push_back({"gemm.family." + f.name + ".rate", "", 0.03, 1, f.rate});
+      rates.push_back({"gemm.family." + f.name + ".latency_scale", "", 0.2, 5, 1});
     }
     append(rates, protocol_candidates());
     if (auto done = fitter.block("gemm " + name + " misaligned", [&](const FitRow& row) { return row.family == family + ".misaligned"; }, rates); !done) return done;
@@ -157,17 +162,24 @@ Result<void> fit_attention(DeviceFitter& fitter, const Rows& rows, const Machine
   return {};
 }
 
-Result<void> fit_streams(DeviceFitter& fitter) {
+Result<void> fit_streams(DeviceFitter& fitter, const Rows& rows) {
   const auto streams = [](const FitRow& row) { return row.call.kernel != KernelClass::gemm && row.call.kernel != KernelClass::attention && row.call.kernel != KernelClass::collective; };
   std::vector<Candidate> candidates = {{"dram.efficiency", "", 0.4, 1, 0.9}, {"sm.bytes_per_clock", "", 10, 200, 64}};
   for (const KernelClass kernel : {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::embedding, KernelClass::cross_entropy,
                                    KernelClass::optimizer, KernelClass::pointwise}) {
     const std::string name(name_of(kernel));
-    candidates.push_back({name + ".efficiency", "dram.efficiency", 0.1, 1, 0.8});
-    if (kernel != KernelClass::pointwise && kernel != KernelClass::column_sum && kernel != KernelClass::optimizer)
-      candidates.push_back({name + ".bwd.efficiency", name + ".efficiency", 0.1, 1, 0.6});
+    const auto any = [&](Pass pass) { return std::any_of(rows.begin(), rows.end(), [&](const FitRow& row) { return row.call.kernel == kernel && row.call.pass == pass; }); };
+    for (const Pass pass : {Pass::fwd, Pass::bwd}) {
+      if (!any(pass)) continue;
+      const std::string prefix = name + (pass == Pass::bwd ? ".bwd" : "");
+      candidates.push_back({prefix + ".efficiency", pass == Pass::fwd ? "dram.efficiency" : name + ".efficiency", 0.1, 1, 0.8});
+      // Pointwise kernels are one launch of CTAs that are all alike; the others may add a kernel, or have a longest CTA.
+      if (kernel == KernelClass::pointwise) continue;
+      candidates.push_back({prefix + ".fixed_s", "", 0, 2e-5, 0, "s"});
+      candidates.push_back({prefix + ".floor_s", "", 1e-7, 1e-4, 1e-6, "s", false, kernel == KernelClass::optimizer ? 3e-5 : 1.2e-5});
+    }
   }
-  append(candidates, protocol_candidates());
+  append(candidates, {{"protocol.stream_launch_s", "protocol.launch_s", 1e-7, 6e-5, 2e-6, "s", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}});
   return fitter.block("streams", streams, candidates);
 }
 
@@ -246,7 +258,7 @@ Result<DeviceFit> fit_device(Machine machine, std::vector<FitRow> rows, const De
   layers.push_back(own);
   DeviceFitter fitter(machine, rows, options, fit);
   for (const auto& step : {std::function<Result<void>()>([&] { return fit_gemm(fitter, rows, machine); }), std::function<Result<void>()>([&] { return fit_attention(fitter, rows, machine); }),
-                           std::function<Result<void>()>([&] { return fit_streams(fitter); })}) {
+                           std::function<Result<void>()>([&] { return fit_streams(fitter, rows); })}) {
     if (auto done = step(); !done) return tl::unexpected<Error>(done.error());
   }
 
