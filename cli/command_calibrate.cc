@@ -7,6 +7,7 @@
 
 #include "cli/command_parser.h"
 #include "cli/commands.h"
+#include "cli/measuring_campaign.h"
 #include "cli/numbers.h"
 #include "cli/output.h"
 #include "cli/session.h"
@@ -18,17 +19,20 @@ namespace rooftile {
 namespace {
 
 struct Arguments {
-  std::string from, device, output, source, library, standard, base, most_rows, date, color;
-  bool protocol_only = false, quick = false;
+  std::string from, device, output, source, library, standard, base, most_rows, date, color, save, replay;
+  bool protocol_only = false, quick = false, resume = false;
 };
 
 Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments& arguments) {
-  CommandParser parser("calibrate",
-                       "Fits the constants of the kernel-time model to measured kernels and writes them as calibration layers: the device's own constants to the file of -o, and beside it "
-                       "'<file>@<protocol>.yaml' for each way of timing that the rows' column 'source' names. Half of the shapes are kept out of the fit; the errors printed are theirs.",
-                       {"rooftile calibrate --from h100.csv --device h100_sxm -o rooftile/calibrations/h100_sxm.yaml",
-                        "rooftile calibrate --from a100.csv --device a100_sxm_80gb --protocol-only --rows 50 -o a100_sxm_80gb.yaml"});
-  parser.option("--from", arguments.from, "recorded kernel times: op,dtype,shape,measured_us,...", "Options", "FILE");
+  CommandParser parser(
+      "calibrate",
+      "Fits the constants of the kernel-time model to measured kernels and writes them as calibration layers: the device's own constants to the file of -o, and beside it "
+      "'<file>@<protocol>.yaml' for each way of timing that the rows' column 'source' names. Half of the shapes are kept out of the fit; the errors printed are theirs.",
+      {"rooftile calibrate -o rooftile/calibrations/mine.yaml --device ./mine.yaml", "rooftile calibrate --quick --save quick.csv",
+       "rooftile calibrate --from h100.csv --device h100_sxm -o rooftile/calibrations/h100_sxm.yaml",
+       "rooftile calibrate --from a100.csv --device a100_sxm_80gb --protocol-only --rows 50 -o a100_sxm_80gb.yaml"});
+  parser.option("--from", arguments.from, "recorded kernel times: op,dtype,shape,measured_us,...; without it the GPU present is measured, for at most five minutes", "Options",
+                "FILE");
   parser.option("--device", arguments.device, "device id or FILE", "Options", "NAME|FILE");
   parser.option("-o,--output", arguments.output, "the device layer; without it only the tables are printed", "Options", "FILE.yaml");
   parser.option("--source", arguments.source, "where the rows are from, for the file (default: the name of --from)", "Options", "TEXT");
@@ -39,6 +43,9 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   parser.option("--rows", arguments.most_rows, "fit on at most N rows", "Options", "N");
   parser.option("--date", arguments.date, "of the fit, YYYY-MM-DD (default today)", "Options", "DATE");
   parser.flag("--quick", arguments.quick, "measure on the GPU present for less than a minute");
+  parser.option("--save", arguments.save, "what is measured on the GPU is written here (default DEVICE-measured.csv)", "Options", "FILE.csv");
+  parser.flag("--resume", arguments.resume, "what is in the file of --save is not measured again");
+  parser.option("--replay", arguments.replay, "recorded kernel times take the place of the GPU in the campaign", "Options", "FILE");
   parser.option("--color", arguments.color, "auto (default), always or never", "Options", "WORD");
   return parser.parse(invocation.arguments);
 }
@@ -63,8 +70,8 @@ std::string constants_table(const DeviceFit& fit, std::size_t width, bool color)
   for (const FitReport& report : fit.constants) {
     const FittedConstant& c = report.constant;
     std::vector<Cell> row;
-    for (std::string text : {report.block, c.constant.key, c.constant.protocol, fmt::format("{:.4g}", c.constant.start), fmt::format("{:.4g}", c.value), fmt::format("{}", c.rows_seen),
-                             std::string(c.fitted ? "" : "stays")})
+    for (std::string text : {report.block, c.constant.key, c.constant.protocol, fmt::format("{:.4g}", c.constant.start), fmt::format("{:.4g}", c.value),
+                             fmt::format("{}", c.rows_seen), std::string(c.fitted ? "" : "stays")})
       row.push_back({std::move(text)});
     table.rows.push_back(std::move(row));
   }
@@ -97,11 +104,47 @@ Result<void> lay_over(Session& session, const std::string& name, Machine& machin
   return {};
 }
 
-Result<bool> calibrate(const Arguments& arguments) {
-  if (arguments.from.empty()) {
-    return fail(ErrorCode::unavailable, "this build runs no measuring campaign of its own", "--from", "give recorded kernel times: rooftile calibrate --from FILE.csv --device NAME");
+// Runs the campaign and sets `from`, `device` and `library` to what was measured.
+Result<void> measure(Session& session, Arguments& arguments) {
+  auto runner = open_runner(arguments.replay);
+  if (!runner) {
+    Error error = runner.error();
+    if (error.code == ErrorCode::unavailable) error.hint += "; recorded kernel times are fitted by: rooftile calibrate --from FILE.csv --device NAME";
+    return tl::unexpected<Error>(std::move(error));
   }
-  if (arguments.quick) return fail(ErrorCode::usage, "--quick measures on a GPU; it has no meaning with --from", "--quick");
+  const GpuFacts gpu = (*runner)->facts();
+  if (arguments.device.empty()) {
+    auto device = device_of_gpu(session, gpu);
+    if (!device) return tl::unexpected<Error>(device.error());
+    arguments.device = std::move(*device);
+  }
+  // Read before measuring, so that a broken device file does not cost five minutes.
+  const auto machine = session.machine(arguments.device, "", "");
+  if (!machine) return tl::unexpected<Error>(machine.error());
+  if (arguments.save.empty()) arguments.save = (*machine)->device.id + "-measured.csv";
+  auto log = MeasurementLog::open(arguments.save, arguments.resume);
+  if (!log) return tl::unexpected<Error>(log.error());
+  fmt::print(stderr, "measuring {} for at most {:.0f} s into {}\n", printable((*runner)->description()), arguments.quick ? kQuickCampaign_s : kCampaign_s,
+             printable(arguments.save));
+  catch_interrupts();
+  const CampaignSummary summary = run_campaign(**runner, arguments.quick ? kQuickCampaign_s : kCampaign_s, *log);
+  fmt::print(stderr, "{} kernels measured, {} without a time, {} there before, in {:.0f} s\n", summary.measured, summary.without, summary.there_before, summary.wall_s);
+  if (summary.interrupted) return fail(ErrorCode::interrupted, "interrupted; what was measured is kept", arguments.save, "--resume goes on with it");
+  if (summary.device_lost) return fail(ErrorCode::unavailable, "the GPU stopped working", arguments.save, "--resume goes on behind the kernel that did it");
+  arguments.from = arguments.save;
+  if (arguments.library.empty() && !gpu.cublaslt.empty()) arguments.library = fmt::format("cuBLASLt {}, cuDNN {}", gpu.cublaslt, gpu.cudnn);
+  if (arguments.source.empty()) arguments.source = fmt::format("{}, measured by rooftile{}", gpu.name, gpu.driver.empty() ? "" : ", driver " + gpu.driver);
+  return {};
+}
+
+Result<bool> calibrate(Arguments arguments) {
+  Session session;
+  if (arguments.from.empty()) {
+    if (const auto bad = std::filesystem::path(arguments.output).extension(); !arguments.output.empty() && bad != ".yaml")
+      return fail(ErrorCode::usage, "the calibration is a .yaml file", "--output");
+    if (const auto measured = measure(session, arguments); !measured) return tl::unexpected<Error>(measured.error());
+  } else if (arguments.quick)
+    return fail(ErrorCode::usage, "--quick measures on a GPU; it has no meaning with --from", "--quick");
   if (arguments.device.empty()) return fail(ErrorCode::usage, "--from needs to know whose times these are", "--device", "rooftile devices lists the names");
   if (!arguments.base.empty() && !arguments.protocol_only) return fail(ErrorCode::usage, "--calibration goes with --protocol-only", "--calibration");
   for (const std::string_view ending : {".json", ".gz", ".sqlite"}) {
@@ -123,7 +166,6 @@ Result<bool> calibrate(const Arguments& arguments) {
     if (*most == 0) return fail(ErrorCode::usage, "a fit needs at least one row", "--rows");
     options.most_rows = static_cast<std::size_t>(*most);
   }
-  Session session;
   const auto loaded = session.machine(arguments.device, "", "");
   if (!loaded) return tl::unexpected<Error>(loaded.error());
   Machine machine = **loaded;
@@ -182,7 +224,7 @@ int run_calibrate(const Invocation& invocation) {
     std::fputs((*help)->c_str(), stdout);
     return 0;
   }
-  const auto done = calibrate(arguments);
+  const auto done = calibrate(std::move(arguments));
   return done ? 0 : report_error(done.error());
 }
 
