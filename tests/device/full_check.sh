@@ -12,8 +12,16 @@ begin=$(date +%s)
 work=$(mktemp -d)
 export ROOFTILE_DATA="${ROOFTILE_DATA:-$root}"
 
+python=python3
+for candidate in python3 /opt/torch/.venv/bin/python3; do
+  if "$candidate" -c 'import torch' 2>/dev/null; then
+    python=$candidate
+    break
+  fi
+done
+
 # The libraries that PyTorch uses, so that both measure the same ones.
-wheels=$(python3 -c 'import importlib.util
+wheels=$("$python" -c 'import importlib.util
 spec=importlib.util.find_spec("nvidia")
 print(list(spec.submodule_search_locations)[0] if spec else "")' 2>/dev/null)
 folders=""
@@ -52,42 +60,57 @@ step bert 20 "$bin/rooftile" validate bert-large --save "$work/bert.csv"
 for more in llama bert; do
   [ -f "$work/$more.csv" ] && tail -n +2 "$work/$more.csv" >>"$out/validate.csv"
 done
-# A subset in the lists' own order is a fair sample: rows of every family.
-python3 - "$root/hardware/measurements" "$work/beside.csv" <<'P'
+# Calls to measure again: a fair sample of products and attention for PyTorch; our own kernels that add up columns or update weights, all sizes; a few small ones for the sanitizer.
+"$python" - "$root/hardware/measurements" "$work" <<'P'
 import csv, glob, sys
-rows, columns = {}, None
+kept = {"gemm": [], "attention": []}
+own, eager = [], []
 for file in sorted(glob.glob(sys.argv[1] + "/*.csv")):
     for row in csv.DictReader(open(file, newline="")):
-        columns = columns or list(row)
-        if row["clocks"] == "burst" and row["measured_us"] and not row["method"].endswith("warm") and row["op"] in ("gemm", "attention"):
-            rows.setdefault(row["op"], []).append(row)
-with open(sys.argv[2], "w", newline="") as out:
-    writer = csv.DictWriter(out, columns)
-    writer.writeheader()
-    gemm, attention = rows.get("gemm", [])[:400], rows.get("attention", [])[:400]
-    for i in range(max(len(gemm), len(attention))):
-        for family in (gemm, attention):
-            if i < len(family):
-                writer.writerow(family[i])
+        if row.get("clocks") != "burst" or not row["measured_us"] or row.get("method", "").endswith("warm"):
+            continue
+        if row["op"] in kept:
+            kept[row["op"]].append(row)
+        elif row["op"] in ("optimizer", "column_sum") or row["op"] in ("layernorm", "rmsnorm") and "pass=bwd" in row["shape"]:
+            own.append(row)
+        if row["op"] in ("softmax", "layernorm", "rmsnorm", "pointwise"):
+            eager.append(row)
+
+
+def write(name, rows):
+    with open(sys.argv[2] + "/" + name, "w", newline="") as out:
+        writer = csv.DictWriter(out, list(rows[0]), extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+beside = []
+for i in range(400):
+    for family in kept.values():
+        if i < len(family):
+            beside.append(family[i])
+write("beside.csv", beside)
+write("own.csv", own)
+write("eager.csv", eager)
+write("small.csv", sorted(own, key=lambda row: float(row["measured_us"]))[:60:3])
 P
-TAIL=16 step torch 90 python3 "$root/tests/device/torch_reference.py" "$work/beside.csv" --output "$out/torch.csv" --beside "$bin/rooftile_measure" --budget 100
+TAIL=16 step torch 90 "$python" "$root/tests/device/torch_reference.py" "$work/beside.csv" --output "$out/torch.csv" --beside "$bin/rooftile_measure" --budget 100
 # As if this GPU were unknown: describe, calibrate, estimate. The device file that describes it is not looked at.
 known=$("$bin/rooftile" doctor | sed -n 's/^its device file *//p')
-step probe 45 "$bin/rooftile" devices new --probe --ignore "${known:-none}" -o "$out/mine.yaml"
-step calibrate-quick 60 "$bin/rooftile" calibrate --quick --device "$out/mine.yaml" --save "$out/quick.csv" -o "$out/mine-calibration.yaml"
-step estimate-unknown 2 "$bin/rooftile" estimate gpt2 --device "$out/mine.yaml" --calibration "$out/mine-calibration.yaml" --phase train --mbs 16 --seq 1024 --clocks burst
+cd "$work"
+mkdir -p rooftile/devices rooftile/calibrations
+step probe 45 "$bin/rooftile" devices new --probe --ignore "${known:-none}" -o rooftile/devices/mine.yaml
+step calibrate-quick 60 "$bin/rooftile" calibrate --quick --device mine --save "$out/quick.csv" --default-protocol rooftile -o rooftile/calibrations/mine.yaml
+step estimate-unknown 2 "$bin/rooftile" estimate gpt2 --device mine --phase train --mbs 16 --seq 1024 --clocks burst
 step estimate-known 2 "$bin/rooftile" estimate gpt2 --device "${known:-h200_sxm}" --phase train --mbs 16 --seq 1024 --clocks burst
-step validate-unknown 20 "$bin/rooftile" validate gpt2 --phase train --mbs 16 --seq 1024 --device "$out/mine.yaml" --calibration "$out/mine-calibration.yaml"
-# Own kernels at 64 MB and above, as changed since the campaign.
-if [ -f "$root/tests/device/own_kernels.csv" ]; then
-  step own 30 "$bin/rooftile_measure" --calls "$root/tests/device/own_kernels.csv" --output "$out/own.csv" --budget 60
-fi
-step torch-rows 60 python3 "$root/tests/device/torch_reference.py" "$root/hardware/measurements/h200_sxm-burst.csv" --rows --families softmax,layernorm,rmsnorm,pointwise --limit 60 \
-  --output "$work/torch_rows.csv" --beside "$bin/rooftile_measure" --budget 40
-# The full campaign with whatever time is left goes on where the quick one ended.
-if [ "$(left)" -gt 60 ]; then
-  step sanitize 40 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/rooftile_measure" --calls "$root/tests/device/own_kernels.csv" --limit 12 --time 0.0001 --output "$work/sanitized.csv" --budget 30
-fi
+# The kernels of the first step, judged by the constants found in less than a minute.
+step validate-unknown 5 "$bin/rooftile" validate gpt2 --phase train --mbs 16 --seq 1024 --device mine --replay "$out/validate.csv"
+cat rooftile/devices/mine.yaml rooftile/calibrations/*.yaml >"$out/mine.txt" 2>/dev/null
+# Our own kernels as they are now.
+step own 30 "$bin/rooftile_measure" --calls own.csv --output "$out/own.csv" --budget 50
+step torch-rows 45 "$python" "$root/tests/device/torch_reference.py" eager.csv --rows --output torch_rows.csv --beside "$bin/rooftile_measure" --budget 35
+step sanitize 45 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/rooftile_measure" --calls small.csv --time 0.0001 --output sanitized.csv --budget 30
+cd "$root"
 [ -f "$work/torch_rows.csv" ] && tail -n +2 "$work/torch_rows.csv" >>"$out/torch.csv"
 rm -rf "$work"
 echo "== all in $(($(date +%s) - begin)) s" | tee -a "$out/check.txt"
