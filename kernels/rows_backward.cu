@@ -21,6 +21,7 @@ __global__ void __launch_bounds__(THREADS)
   float dgamma[PER][VEC] = {}, dbeta[MEAN ? PER : 1][VEC] = {};
   const float inverse = 1.0f / static_cast<float>(cols);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  constexpr bool kAhead = VEC > 1 && THREADS < 1024;  // elsewhere the registers are spent already
   RawRow<T, VEC, PER> next_x, next_dy;
   float next_mean = 0, next_rstd = 0;
   const auto ask = [&](std::int64_t row) {
@@ -30,15 +31,16 @@ __global__ void __launch_bounds__(THREADS)
     next_mean = MEAN && valid ? means[row] : 0.0f;
     next_rstd = valid ? rstds[row] : 0.0f;
   };
-  ask(static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y);
+  if constexpr (kAhead) ask(static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y);
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y; first < rows; first += step) {
     const std::int64_t row = first + threadIdx.y;
     const bool valid = row < rows;
     float v[PER][VEC], g[PER][VEC];
+    if constexpr (!kAhead) ask(row);
     next_x.values(v);
     next_dy.values(g);
     const float mean = next_mean, rstd = next_rstd;
-    ask(row + step);
+    if constexpr (kAhead) ask(row + step);
     float sum = 0, dot = 0;
 #pragma unroll
     for (int j = 0; j < PER; ++j) {
