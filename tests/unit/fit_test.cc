@@ -147,7 +147,7 @@ TEST(Fit, LayersComeBackFromTheirFiles) {
     ASSERT_EQ(read->facts.size(), layer.facts.size());
     for (std::size_t i = 0; i < layer.facts.size(); ++i) {
       EXPECT_EQ(read->facts[i].key, layer.facts[i].key);
-      EXPECT_NEAR(read->facts[i].value / layer.facts[i].value, 1, 1e-3);
+      EXPECT_NEAR(read->facts[i].value, layer.facts[i].value, 1e-3 * layer.facts[i].value);
       EXPECT_EQ(read->facts[i].kind, "fitted");
       EXPECT_EQ(read->facts[i].source, "made up");
     }
