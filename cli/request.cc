@@ -213,7 +213,7 @@ Result<bool> settle(Request& request) {
   if (!request.gpus_given) {
     // The degrees say how many GPUs there are; a product that overflows is refused with the same words as an absurd --gpus.
     Count gpus = 1;
-    for (const std::int64_t degree : {layout.tp, layout.pp, layout.cp, layout.dp}) gpus = std::min(gpus * degree, Count{1} << 62);
+    for (const std::int64_t degree : {layout.tp, layout.pp, layout.cp, std::max<std::int64_t>(1, layout.dp)}) gpus = std::min(gpus * degree, Count{1} << 62);
     layout.gpus = static_cast<std::int64_t>(gpus);
   }
   return true;

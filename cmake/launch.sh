@@ -64,9 +64,12 @@ build_preset() {
   shift
   folder=$root/build/$preset
   mkdir -p "$folder"
+  # Kernels that measure are built where there is a GPU to measure; without one they would only make the first table late.
+  cuda=OFF
+  [ -e /proc/driver/nvidia/version ] && cuda=AUTO
   launcher=
   command -v ccache >/dev/null 2>&1 && launcher=-DCMAKE_CXX_COMPILER_LAUNCHER=ccache
-  if ! (cd "$root" && cmake --preset "$preset" $launcher) >"$folder/configure.log" 2>&1; then
+  if ! (cd "$root" && cmake --preset "$preset" "-DROOFTILE_CUDA=${ROOFTILE_CUDA:-$cuda}" $launcher) >"$folder/configure.log" 2>&1; then
     tail -n 30 "$folder/configure.log" >&2
     say "rooftile: cmake could not configure; the whole log is $folder/configure.log"
     return 5

@@ -111,9 +111,9 @@ TensorId add_cross_attention(GraphBuilder& builder, const Stack& stack, TensorId
   const TensorId v = builder.tensor("cross_v", {source_tokens, kv_width}, Split::column);
   builder.linear({"cross_k", projected, spec.hidden, kv_width, Split::column, spec.bias.qkv && spec.bias.key}, stack.cross, {k});
   builder.linear({"cross_v", projected, spec.hidden, kv_width, Split::column, spec.bias.qkv}, stack.cross, {v});
-  if (stack.cache && !stack.cross_cached) {
+  if (stack.cache) {
     CacheWriteAttrs cache;
-    cache.tokens = source_tokens;
+    cache.tokens = projected;  // in decode nothing is written, yet the cache is there
     cache.elements_per_token = builder.product("cross_cache_write", {2, kv_width});
     builder.op(OpKind::cache_write, "cross_cache_write", cache, {k, v}, {});
   }

@@ -38,10 +38,14 @@ Reason share(const Launch& launch, void* data, std::size_t size) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;
-  if (getaddrinfo(launch.rank == 0 ? nullptr : launch.host.c_str(), std::to_string(launch.port).c_str(), [&] {
-        hints.ai_flags = launch.rank == 0 ? AI_PASSIVE : 0;
-        return &hints;
-      }(), &found) != 0 || !found)
+  if (getaddrinfo(
+          launch.rank == 0 ? nullptr : launch.host.c_str(), std::to_string(launch.port).c_str(),
+          [&] {
+            hints.ai_flags = launch.rank == 0 ? AI_PASSIVE : 0;
+            return &hints;
+          }(),
+          &found) != 0 ||
+      !found)
     return "cannot resolve the host of rank 0, " + launch.host;
   struct Free {
     addrinfo* list;
@@ -54,7 +58,8 @@ Reason share(const Launch& launch, void* data, std::size_t size) {
     setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     setsockopt(server, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     Reason reason;
-    if (bind(server, found->ai_addr, found->ai_addrlen) != 0 || listen(server, launch.ranks) != 0) reason = "cannot listen on port " + std::to_string(launch.port) + ": " + std::strerror(errno);
+    if (bind(server, found->ai_addr, found->ai_addrlen) != 0 || listen(server, launch.ranks) != 0)
+      reason = "cannot listen on port " + std::to_string(launch.port) + ": " + std::strerror(errno);
     for (int peer = 1; peer < launch.ranks && reason.empty(); ++peer) {
       const int connection = accept(server, nullptr, nullptr);
       if (connection < 0 || send(connection, data, size, MSG_NOSIGNAL) != static_cast<ssize_t>(size)) reason = "a rank did not come within a minute";
@@ -103,8 +108,8 @@ Launch launch_of_environment() {
 
 #ifdef ROOFTILE_HAS_NCCL
 
-#define ROOFTILE_NCCL_CALL(call)                                                                                    \
-  do {                                                                                                              \
+#define ROOFTILE_NCCL_CALL(call)                                                                                                   \
+  do {                                                                                                                             \
     if (const ncclResult_t status = (call); status != ncclSuccess) return std::string("NCCL: ") + nccl.ncclGetErrorString(status); \
   } while (0)
 
@@ -134,10 +139,18 @@ class CollectiveKernel final : public Kernel {
     std::byte* to = output(context, set);
     cudaStream_t stream = context.stream;
     switch (p_.op) {
-      case CollectiveOp::all_reduce: ROOFTILE_NCCL_CALL(nccl.ncclAllReduce(from, to, sent_, type, ncclSum, communicator_, stream)); break;
-      case CollectiveOp::all_gather: ROOFTILE_NCCL_CALL(nccl.ncclAllGather(from, to, part_, type, communicator_, stream)); break;
-      case CollectiveOp::reduce_scatter: ROOFTILE_NCCL_CALL(nccl.ncclReduceScatter(from, to, part_, type, ncclSum, communicator_, stream)); break;
-      case CollectiveOp::broadcast: ROOFTILE_NCCL_CALL(nccl.ncclBroadcast(from, to, sent_, type, 0, communicator_, stream)); break;
+      case CollectiveOp::all_reduce:
+        ROOFTILE_NCCL_CALL(nccl.ncclAllReduce(from, to, sent_, type, ncclSum, communicator_, stream));
+        break;
+      case CollectiveOp::all_gather:
+        ROOFTILE_NCCL_CALL(nccl.ncclAllGather(from, to, part_, type, communicator_, stream));
+        break;
+      case CollectiveOp::reduce_scatter:
+        ROOFTILE_NCCL_CALL(nccl.ncclReduceScatter(from, to, part_, type, ncclSum, communicator_, stream));
+        break;
+      case CollectiveOp::broadcast:
+        ROOFTILE_NCCL_CALL(nccl.ncclBroadcast(from, to, sent_, type, 0, communicator_, stream));
+        break;
       case CollectiveOp::all_to_all:
         ROOFTILE_NCCL_CALL(nccl.ncclGroupStart());
         for (int peer = 0; peer < ranks_; ++peer) {

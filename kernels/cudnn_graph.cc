@@ -170,7 +170,8 @@ Reason CudnnGraph::plan(cudnnBackendDescriptor_t device) {
     api_.cudnnBackendGetAttribute(plan_, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &written, &bytes);
     workspace_bytes_ = static_cast<std::size_t>(bytes);
     if (cudnnBackendDescriptor_t engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-        engine && api_.cudnnBackendGetAttribute(configurations[static_cast<std::size_t>(i)], CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &written, &engine) == CUDNN_STATUS_SUCCESS)
+        engine && api_.cudnnBackendGetAttribute(configurations[static_cast<std::size_t>(i)], CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &written, &engine) ==
+                      CUDNN_STATUS_SUCCESS)
       api_.cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &written, &id);
     engine_ = "engine=" + std::to_string(id) + " rank=" + std::to_string(i) + " workspace=" + std::to_string(bytes);
     return {};

@@ -15,21 +15,29 @@ namespace rooftile::kernels {
 std::size_t size_of(Type type) {
   switch (type) {
     case Type::bf16:
-    case Type::fp16: return 2;
+    case Type::fp16:
+      return 2;
     case Type::tf32:
-    case Type::fp32: return 4;
-    case Type::fp8_e4m3: return 1;
+    case Type::fp32:
+      return 4;
+    case Type::fp8_e4m3:
+      return 1;
   }
   return 0;
 }
 
 std::string_view name_of(Type type) {
   switch (type) {
-    case Type::bf16: return "bf16";
-    case Type::fp16: return "fp16";
-    case Type::tf32: return "tf32";
-    case Type::fp32: return "fp32";
-    case Type::fp8_e4m3: return "fp8_e4m3";
+    case Type::bf16:
+      return "bf16";
+    case Type::fp16:
+      return "fp16";
+    case Type::tf32:
+      return "tf32";
+    case Type::fp32:
+      return "fp32";
+    case Type::fp8_e4m3:
+      return "fp8_e4m3";
   }
   return "";
 }
@@ -99,7 +107,7 @@ __global__ void normal_kernel(T* data, std::size_t count, std::uint64_t seed, fl
     const float u = (static_cast<float>(static_cast<std::uint32_t>(bits)) + 1.0f) * 0x1p-32f;
     float sine, cosine;
     __sincosf(static_cast<float>(static_cast<std::uint32_t>(bits >> 32)) * (0x1p-31f * 3.14159265f), &sine, &cosine);
-    const float radius = scale * sqrtf(-2.0f * __logf(fminf(u, 1.0f)));
+    const float radius = scale * sqrtf(fmaxf(-2.0f * __logf(u), 0.0f));  // the fast logarithm of a number just below 1 can come out above 0
     data[2 * pair] = from_float<T>(radius * cosine);
     if (2 * pair + 1 < count) data[2 * pair + 1] = from_float<T>(radius * sine);
   }
@@ -119,7 +127,7 @@ __global__ void index_kernel(std::int32_t* data, std::size_t count, std::uint32_
 template <typename T>
 __global__ void fetch_kernel(const T* data, std::size_t count, std::size_t cols, std::size_t col_stride, std::size_t row_stride, double* out) {
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
-  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) 
+  for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step)
     out[i] = static_cast<double>(to_float(data[i / cols * row_stride + i % cols * col_stride]));
 }
 
@@ -128,7 +136,7 @@ __global__ void nonfinite_kernel(const T* data, std::size_t count, unsigned long
   const std::size_t step = static_cast<std::size_t>(gridDim.x) * blockDim.x;
   unsigned int mine = 0;
   for (std::size_t i = static_cast<std::size_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) mine += isfinite(to_float(data[i])) ? 0 : 1;
-  mine = __reduce_add_sync(0xffffffffu, mine);
+  for (int offset = 16; offset > 0; offset >>= 1) mine += __shfl_xor_sync(0xffffffffu, mine, offset);
   if ((threadIdx.x & 31) == 0 && mine) atomicAdd(found, mine);
 }
 
@@ -138,11 +146,15 @@ int blocks_for(std::size_t count) { return static_cast<int>(std::clamp<std::size
 template <typename Body>
 void with_type(Type type, Body body) {
   switch (type) {
-    case Type::bf16: return body(static_cast<__nv_bfloat16*>(nullptr));
-    case Type::fp16: return body(static_cast<__half*>(nullptr));
+    case Type::bf16:
+      return body(static_cast<__nv_bfloat16*>(nullptr));
+    case Type::fp16:
+      return body(static_cast<__half*>(nullptr));
     case Type::tf32:
-    case Type::fp32: return body(static_cast<float*>(nullptr));
-    case Type::fp8_e4m3: return body(static_cast<__nv_fp8_e4m3*>(nullptr));
+    case Type::fp32:
+      return body(static_cast<float*>(nullptr));
+    case Type::fp8_e4m3:
+      return body(static_cast<__nv_fp8_e4m3*>(nullptr));
   }
 }
 
@@ -180,9 +192,8 @@ Reason fetch_strided(Context& context, const void* data, Type type, std::size_t 
   if (count == 0) return {};
   ROOFTILE_TRY(context.scratch.reserve(count * sizeof(double)));
   double* staged = reinterpret_cast<double*>(context.scratch.data());
-  with_type(type, [&]<typename T>(T*) {
-    fetch_kernel<T><<<blocks_for(count), 256, 0, context.stream>>>(static_cast<const T*>(data), count, cols, col_stride, row_stride, staged);
-  });
+  with_type(type,
+            [&]<typename T>(T*) { fetch_kernel<T><<<blocks_for(count), 256, 0, context.stream>>>(static_cast<const T*>(data), count, cols, col_stride, row_stride, staged); });
   ROOFTILE_CUDA(cudaGetLastError());
   ROOFTILE_CUDA(cudaMemcpyAsync(out.data(), staged, count * sizeof(double), cudaMemcpyDeviceToHost, context.stream));
   ROOFTILE_CUDA(cudaStreamSynchronize(context.stream));

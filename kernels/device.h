@@ -19,17 +19,16 @@ using Reason = std::string;  // empty: all is well
 
 // The reason of a failed CUDA call, with the call's text: "cudaMalloc(...): out of memory".
 Reason describe(cudaError_t error, const char* call);
-#define ROOFTILE_CUDA(call)                                                                          \
-  do {                                                                                               \
-    if (const cudaError_t rooftile_error = (call); rooftile_error != cudaSuccess) {                  \
-      (void)cudaGetLastError();                                                                      \
-      return ::rooftile::kernels::describe(rooftile_error, #call);                                   \
-    }                                                                                                \
+#define ROOFTILE_CUDA(call)                                                         \
+  do {                                                                              \
+    if (const cudaError_t rooftile_error = (call); rooftile_error != cudaSuccess) { \
+      (void)cudaGetLastError();                                                     \
+      return ::rooftile::kernels::describe(rooftile_error, #call);                  \
+    }                                                                               \
   } while (0)
-#define ROOFTILE_TRY(call)                                                              \
-  do {                                                                                  \
-    if (::rooftile::kernels::Reason rooftile_reason = (call); !rooftile_reason.empty()) \
-      return rooftile_reason;                                                           \
+#define ROOFTILE_TRY(call)                                                                                      \
+  do {                                                                                                          \
+    if (::rooftile::kernels::Reason rooftile_reason = (call); !rooftile_reason.empty()) return rooftile_reason; \
   } while (0)
 
 constexpr std::size_t kAlignment = 512;  // of every operand; cuBLAS chooses by alignment, allocators of frameworks give 512 bytes
@@ -75,8 +74,8 @@ class Kernel {
   std::size_t input_bytes = 0, output_bytes = 0;  // of one set, multiples of kAlignment
   std::size_t touched_bytes = 0;                  // read and written by one call: what has to exceed the L2 cache; 0: input_bytes + output_bytes
   Type input_type = Type::bf16;
-  double tolerance = 1e-2;                        // of the relative error against the reference
-  int fixed_calls = 0;                            // more than 0: every rank has to make exactly so many calls in a replay, and a fixed number of replays
+  double tolerance = 1e-2;  // of the relative error against the reference
+  int fixed_calls = 0;      // more than 0: every rank has to make exactly so many calls in a replay, and a fixed number of replays
   std::string algorithm, library;
 
   // Sets up what the operands need beyond random data, for `sets` sets. Called once, after the arenas are there.
@@ -86,8 +85,12 @@ class Kernel {
   // Runs set 0 on poisoned outputs and compares with the reference: relative error, negative when it was not possible to check.
   virtual Reason check(Context& context, double& error) = 0;
 
-  std::byte* input(Context& context, int set, std::size_t offset = 0) const { return context.inputs.data() + static_cast<std::size_t>(set) * input_bytes + offset; }
-  std::byte* output(Context& context, int set, std::size_t offset = 0) const { return context.outputs.data() + static_cast<std::size_t>(set) * output_bytes + offset; }
+  std::size_t input_base = 0, output_base = 0;  // where set 0 begins, when several kernels share the arenas
+
+  std::byte* input(Context& context, int set, std::size_t offset = 0) const { return context.inputs.data() + input_base + static_cast<std::size_t>(set) * input_bytes + offset; }
+  std::byte* output(Context& context, int set, std::size_t offset = 0) const {
+    return context.outputs.data() + output_base + static_cast<std::size_t>(set) * output_bytes + offset;
+  }
 };
 
 // One factory per kind of problem: a kernel, or null and the reason.

@@ -12,11 +12,15 @@ namespace {
 
 cudaDataType_t data_type(Type type) {
   switch (type) {
-    case Type::bf16: return CUDA_R_16BF;
-    case Type::fp16: return CUDA_R_16F;
+    case Type::bf16:
+      return CUDA_R_16BF;
+    case Type::fp16:
+      return CUDA_R_16F;
     case Type::tf32:
-    case Type::fp32: return CUDA_R_32F;
-    case Type::fp8_e4m3: return CUDA_R_8F_E4M3;
+    case Type::fp32:
+      return CUDA_R_32F;
+    case Type::fp8_e4m3:
+      return CUDA_R_8F_E4M3;
   }
   return CUDA_R_32F;
 }
@@ -36,8 +40,8 @@ constexpr std::array<Size, 7> kClusters = {{{CUBLASLT_CLUSTER_SHAPE_AUTO, "auto"
 
 }  // namespace
 
-#define ROOFTILE_LT(call)                                                                                                               \
-  do {                                                                                                                                  \
+#define ROOFTILE_LT(call)                                                                                                                             \
+  do {                                                                                                                                                \
     if (const cublasStatus_t status = (call); status != CUBLAS_STATUS_SUCCESS) return std::string("cuBLASLt: ") + lt.cublasLtGetStatusString(status); \
   } while (0)
 
@@ -68,7 +72,8 @@ Reason LtProduct::create(Context& context, const Gemm& p, const GemmStrides& str
     ROOFTILE_LT(set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast));
   }
 
-  const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, cudaDataType_t type, std::int64_t rows, std::int64_t cols, std::int64_t row_stride, std::int64_t batch_stride) -> Reason {
+  const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, cudaDataType_t type, std::int64_t rows, std::int64_t cols, std::int64_t row_stride,
+                          std::int64_t batch_stride) -> Reason {
     // `rows` x `cols` row-major as stored = cols x rows column-major with leading dimension = distance between rows.
     ROOFTILE_LT(lt.cublasLtMatrixLayoutInit_internal(&to, sizeof to, type, static_cast<std::uint64_t>(cols), static_cast<std::uint64_t>(rows), row_stride > 0 ? row_stride : cols));
     if (p.batch > 1) {
@@ -93,7 +98,8 @@ Reason LtProduct::create(Context& context, const Gemm& p, const GemmStrides& str
   int count = 0;
   const cublasStatus_t status = lt.cublasLtMatmulAlgoGetHeuristic(lt.handle, &operation_, &first_, &second_, &result_, &result_, &preference, 1, &found, &count);
   if (status != CUBLAS_STATUS_SUCCESS || count == 0)
-    return std::string("cuBLASLt has no algorithm for this shape, type and layout") + (status == CUBLAS_STATUS_SUCCESS ? "" : std::string(" (") + lt.cublasLtGetStatusString(status) + ")");
+    return std::string("cuBLASLt has no algorithm for this shape, type and layout") +
+           (status == CUBLAS_STATUS_SUCCESS ? "" : std::string(" (") + lt.cublasLtGetStatusString(status) + ")");
   chosen_ = found.algo;
   workspace_bytes_ = found.workspaceSize;
 
@@ -108,8 +114,8 @@ Reason LtProduct::create(Context& context, const Gemm& p, const GemmStrides& str
     if (known.id == cluster) cluster_text = known.text;
   algorithm_ = "id=" + std::to_string(get(CUBLASLT_ALGO_CONFIG_ID, std::int32_t{})) + " tile_id=" + std::to_string(get(CUBLASLT_ALGO_CONFIG_TILE_ID, std::uint32_t{})) +
                " stages_id=" + std::to_string(get(CUBLASLT_ALGO_CONFIG_STAGES_ID, std::uint32_t{})) + " cluster=" + cluster_text +
-               " split_k=" + std::to_string(get(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, std::int32_t{})) + " swizzle=" + std::to_string(get(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, std::uint32_t{})) +
-               " workspace=" + std::to_string(workspace_bytes_);
+               " split_k=" + std::to_string(get(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, std::int32_t{})) +
+               " swizzle=" + std::to_string(get(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, std::uint32_t{})) + " workspace=" + std::to_string(workspace_bytes_);
   return {};
 }
 
@@ -134,7 +140,9 @@ class GemmKernel final : public Kernel {
  public:
   explicit GemmKernel(const Gemm& problem) : p_(problem) {
     const std::size_t e = size_of(p_.type), eo = size_of(p_.out);
-    const auto elements = [&](std::int64_t rows, std::int64_t cols) { return static_cast<std::size_t>(p_.batch) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols); };
+    const auto elements = [&](std::int64_t rows, std::int64_t cols) {
+      return static_cast<std::size_t>(p_.batch) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols);
+    };
     b_offset_ = align_up(elements(p_.m, p_.k) * e);
     bias_offset_ = b_offset_ + align_up(elements(p_.k, p_.n) * e);
     input_bytes = bias_offset_ + (p_.epilogue == Epilogue::none ? 0 : align_up(static_cast<std::size_t>(p_.n) * size_of(bias_type())));
@@ -204,12 +212,14 @@ class GemmKernel final : public Kernel {
       Eigen::MatrixXd left(static_cast<Eigen::Index>(rows.size()), p_.k), right(p_.k, static_cast<Eigen::Index>(cols.size()));
       for (std::size_t i = 0; i < rows.size(); ++i) {
         const std::int64_t first = batch * p_.m * p_.k + (p_.a_transposed ? rows[i] : rows[i] * p_.k);
-        ROOFTILE_TRY(fetch(context, a + static_cast<std::size_t>(first) * e, p_.type, static_cast<std::size_t>(p_.k), static_cast<std::size_t>(p_.a_transposed ? p_.m : 1), buffer));
+        ROOFTILE_TRY(
+            fetch(context, a + static_cast<std::size_t>(first) * e, p_.type, static_cast<std::size_t>(p_.k), static_cast<std::size_t>(p_.a_transposed ? p_.m : 1), buffer));
         left.row(static_cast<Eigen::Index>(i)) = Eigen::Map<const Eigen::RowVectorXd>(buffer.data(), p_.k);
       }
       for (std::size_t j = 0; j < cols.size(); ++j) {
         const std::int64_t first = batch * p_.k * p_.n + (p_.b_transposed ? cols[j] * p_.k : cols[j]);
-        ROOFTILE_TRY(fetch(context, b + static_cast<std::size_t>(first) * e, p_.type, static_cast<std::size_t>(p_.k), static_cast<std::size_t>(p_.b_transposed ? 1 : p_.n), buffer));
+        ROOFTILE_TRY(
+            fetch(context, b + static_cast<std::size_t>(first) * e, p_.type, static_cast<std::size_t>(p_.k), static_cast<std::size_t>(p_.b_transposed ? 1 : p_.n), buffer));
         right.col(static_cast<Eigen::Index>(j)) = Eigen::Map<const Eigen::VectorXd>(buffer.data(), p_.k);
       }
       Eigen::MatrixXd expected = left * right;

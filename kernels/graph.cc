@@ -1,5 +1,9 @@
 #include "kernels/graph.h"
 
+#include <cxxabi.h>
+
+#include <cstdlib>
+
 namespace rooftile::kernels {
 
 namespace {
@@ -14,6 +18,15 @@ Function driver(const char* name) {
     return nullptr;
   }
   return reinterpret_cast<Function>(entry);
+}
+
+// As profilers print it.
+std::string readable(const char* name) {
+  int status = -1;
+  char* plain = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+  std::string text = status == 0 && plain ? plain : name;
+  std::free(plain);
+  return text;
 }
 
 using NodeParams = CUresult (*)(CUgraphNode, CUDA_KERNEL_NODE_PARAMS*);
@@ -68,8 +81,8 @@ Reason CallGraph::describe_nodes(int calls) {
       CUDA_KERNEL_NODE_PARAMS params{};
       if (params_of && params_of(reinterpret_cast<CUgraphNode>(nodes[i]), &params) == CUDA_SUCCESS) {
         const char* text = nullptr;
-        if (params.func && function_name && function_name(&text, params.func) == CUDA_SUCCESS && text) name = text;
-        if (!text && params.kern && kernel_name && kernel_name(&text, params.kern) == CUDA_SUCCESS && text) name = text;
+        if (params.func && function_name && function_name(&text, params.func) == CUDA_SUCCESS && text) name = readable(text);
+        if (!text && params.kern && kernel_name && kernel_name(&text, params.kern) == CUDA_SUCCESS && text) name = readable(text);
         grid = std::to_string(static_cast<std::uint64_t>(params.gridDimX) * params.gridDimY * params.gridDimZ);
       }
     }

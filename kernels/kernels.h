@@ -88,30 +88,37 @@ struct Collective {
 using Problem = std::variant<Gemm, Attention, Rows, Pointwise, Embedding, CrossEntropy, AdamW, Collective>;
 
 struct TimingOptions {
-  double time_s = 0.012;          // GPU time spent on one problem at most (three replays are always made)
-  double spread_target = 0.005;   // stop when the spread of the median, relative to it, falls below this
-  bool sustained = false;         // keep the GPU loaded for `sustain_s` first, so that the power limiter has settled
+  double time_s = 0.012;         // GPU time spent on one problem at most (three replays are always made)
+  double spread_target = 0.005;  // stop when the spread of the median, relative to it, falls below this
+  bool sustained = false;        // keep the GPU loaded for `sustain_s` first, so that the power limiter has settled
   double sustain_s = 0.8;
-  bool flush = true;              // false: operands of small problems may stay in L2 between replays
-  bool check = true;              // compare with the double-precision reference first; a wrong kernel is not timed
-  int max_calls = 256;            // in one graph
+  bool flush = true;    // false: operands of small problems may stay in L2 between replays
+  bool check = true;    // compare with the double-precision reference first; a wrong kernel is not timed
+  int max_calls = 256;  // in one graph
 };
 
 struct Outcome {
-  std::string reason;       // why there is no time; empty when there is one
-  bool wrong = false;       // the reason is a wrong result
-  double time_s = 0;        // median over replays of one call
-  double spread_s = 0;      // half the distance between the quartiles of the replays
+  std::string reason;                    // why there is no time; empty when there is one
+  bool wrong = false;                    // the reason is a wrong result
+  bool device_lost = false;              // after this error nothing runs any more in this process
+  double time_s = 0;                     // median over replays of one call
+  double spread_s = 0;                   // half the distance between the quartiles of the replays
   int replays = 0, calls = 0, sets = 0;  // replays timed, calls in one replay, operand sets rotated through
-  double clock_hz = 0;      // mean SM clock while timing, from the SMs' own counters; 0: unknown
-  double power_w = 0;       // 0: unknown or the window was too short
-  double error = 0;         // relative error against the reference, ||x - r|| / ||r||
+  double clock_hz = 0;                   // mean SM clock while timing, from the SMs' own counters; 0: unknown
+  double power_w = 0;                    // 0: unknown or the window was too short
+  double error = 0;                      // relative error against the reference, ||x - r|| / ||r||
   bool checked = false;
-  std::string kernel;       // names of the kernels of one call, joined by '+'
-  std::string grid;         // CTAs of each, joined by '+'
-  std::string algorithm;    // what the library reports of its choice: tile, stages, cluster, split-K
-  std::string library;      // whose kernel, with version
+  std::string kernel;     // names of the kernels of one call, joined by '+'
+  std::string grid;       // CTAs of each, joined by '+'
+  std::string algorithm;  // what the library reports of its choice: tile, stages, cluster, split-K
+  std::string library;    // whose kernel, with version
   std::string method;
+};
+
+// Kernels one after another, the whole `repeat` times: a layer of a step.
+struct Block {
+  std::vector<Problem> calls;
+  std::int64_t repeat = 1;
 };
 
 // The GPU as CUDA describes it.
@@ -130,6 +137,10 @@ class Bench {
   virtual ~Bench() = default;
   virtual const Machine& machine() const = 0;
   virtual Outcome measure(const Problem& problem, const TimingOptions& options) = 0;
+  // Runs the blocks in their order as one CUDA graph: the time of a whole step as it is executed, gaps and warm operands included. Problems that cannot run are left out; their
+  // reasons stand in `left_out`, once each. Every distinct problem has one set of operands, so what a layer reads it may have read in the layer before, as weights never would:
+  // the time is a lower bound for models whose weights exceed the L2 cache by little.
+  virtual Outcome measure_step(const std::vector<Block>& blocks, const TimingOptions& options, std::vector<std::string>& left_out) = 0;
   // Ranks this process works with in collectives: 1 when it was not launched as one of several.
   virtual int ranks() const = 0;
   virtual int rank() const = 0;

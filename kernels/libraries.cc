@@ -28,7 +28,9 @@ void* open_library(std::initializer_list<const char*> names, std::string& path, 
 
 namespace {
 
-std::string dotted(long version, long major, long minor) { return std::to_string(version / major) + "." + std::to_string(version % major / minor) + "." + std::to_string(version % minor); }
+std::string dotted(long version, long major, long minor) {
+  return std::to_string(version / major) + "." + std::to_string(version % major / minor) + "." + std::to_string(version % minor);
+}
 
 template <typename Function>
 void find(void* library, const char* name, Function& function, std::string& missing) {

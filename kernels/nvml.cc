@@ -14,7 +14,9 @@ using ByKind = int (*)(void*, unsigned, unsigned*);
 constexpr unsigned kSmClock = 1;
 
 template <typename Function>
-Function find(void* library, const char* name) { return library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr; }
+Function find(void* library, const char* name) {
+  return library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
+}
 }  // namespace
 
 Nvml::Nvml(const std::string& pci_bus) {

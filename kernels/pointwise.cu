@@ -19,8 +19,8 @@ __device__ __forceinline__ float silu_slope(float x) {
   return s * (1.0f + x * (1.0f - s));
 }
 
-#define BODY(name)       \
-  struct name##_body {   \
+#define BODY(name)     \
+  struct name##_body { \
     __device__ __forceinline__ static void run([[maybe_unused]] const float* x, float* y)
 // clang-format off
 BODY(copy) { y[0] = x[0]; } };
@@ -166,10 +166,10 @@ template <typename T>
 bool launch_typed(cudaStream_t stream, std::string_view op, const PointwiseOperands& o) {
   const unsigned grid = blocks_for(o.numel, static_cast<std::int64_t>(kThreads) * kUnroll * (16 / static_cast<std::int64_t>(sizeof(T))));
   const auto x = [&](int i) { return static_cast<const T*>(o.x[static_cast<std::size_t>(i)]); };
-#define X(name, in, out)                                                                                                                                                      \
-  if (op == #name) {                                                                                                                                                          \
-    pointwise_kernel<T, name##_body, in, out><<<grid, kThreads, 0, stream>>>(x(0), x(1), x(2), static_cast<T*>(o.y[0]), static_cast<T*>(o.y[1]), o.numel);                    \
-    return true;                                                                                                                                                              \
+#define X(name, in, out)                                                                                                                                   \
+  if (op == #name) {                                                                                                                                       \
+    pointwise_kernel<T, name##_body, in, out><<<grid, kThreads, 0, stream>>>(x(0), x(1), x(2), static_cast<T*>(o.y[0]), static_cast<T*>(o.y[1]), o.numel); \
+    return true;                                                                                                                                           \
   }
   ROOFTILE_POINTWISE(X)
 #undef X
@@ -180,11 +180,15 @@ bool launch_typed(cudaStream_t stream, std::string_view op, const PointwiseOpera
 
 bool launch_pointwise(cudaStream_t stream, std::string_view op, Type type, const PointwiseOperands& operands) {
   switch (type) {
-    case Type::bf16: return launch_typed<__nv_bfloat16>(stream, op, operands);
-    case Type::fp16: return launch_typed<__half>(stream, op, operands);
+    case Type::bf16:
+      return launch_typed<__nv_bfloat16>(stream, op, operands);
+    case Type::fp16:
+      return launch_typed<__half>(stream, op, operands);
     case Type::tf32:
-    case Type::fp32: return launch_typed<float>(stream, op, operands);
-    case Type::fp8_e4m3: return false;
+    case Type::fp32:
+      return launch_typed<float>(stream, op, operands);
+    case Type::fp8_e4m3:
+      return false;
   }
   return false;
 }
@@ -203,20 +207,30 @@ bool launch_cast(cudaStream_t stream, Type from, Type to, const void* x, void* y
   if (to == Type::tf32) to = Type::fp32;
   const auto target = [&](auto* source) {
     switch (to) {
-      case Type::bf16: return run(source, const_cast<__nv_bfloat16*>(bf16));
-      case Type::fp16: return run(source, const_cast<__half*>(f16));
-      case Type::fp32: return run(source, const_cast<float*>(f32));
-      case Type::fp8_e4m3: return run(source, const_cast<__nv_fp8_e4m3*>(f8));
-      case Type::tf32: break;
+      case Type::bf16:
+        return run(source, const_cast<__nv_bfloat16*>(bf16));
+      case Type::fp16:
+        return run(source, const_cast<__half*>(f16));
+      case Type::fp32:
+        return run(source, const_cast<float*>(f32));
+      case Type::fp8_e4m3:
+        return run(source, const_cast<__nv_fp8_e4m3*>(f8));
+      case Type::tf32:
+        break;
     }
     return false;
   };
   switch (from) {
-    case Type::bf16: return target(bf16);
-    case Type::fp16: return target(f16);
-    case Type::fp32: return target(f32);
-    case Type::fp8_e4m3: return target(f8);
-    case Type::tf32: break;
+    case Type::bf16:
+      return target(bf16);
+    case Type::fp16:
+      return target(f16);
+    case Type::fp32:
+      return target(f32);
+    case Type::fp8_e4m3:
+      return target(f8);
+    case Type::tf32:
+      break;
   }
   return false;
 }

@@ -46,8 +46,8 @@ class RowsKernel final : public Kernel {
   Reason prepare(Context& context, int sets) override {
     if (!(p_.backward && (p_.op == RowOp::layernorm || p_.op == RowOp::rmsnorm))) return {};
     for (int set = 0; set < sets; ++set)  // the statistics that a forward pass would have left
-      norm_forward<T>(context.stream, p_.op == RowOp::layernorm, in(context, set, 0), in(context, set, gamma_), in(context, set, beta_), out(context, set), real(context, set, mean_),
-                      real(context, set, rstd_), p_.rows, p_.cols, kEpsilon);
+      norm_forward<T>(context.stream, p_.op == RowOp::layernorm, in(context, set, 0), in(context, set, gamma_), in(context, set, beta_), out(context, set),
+                      real(context, set, mean_), real(context, set, rstd_), p_.rows, p_.cols, kEpsilon);
     ROOFTILE_CUDA(cudaGetLastError());
     return {};
   }
@@ -66,16 +66,20 @@ class RowsKernel final : public Kernel {
       case RowOp::rmsnorm: {
         const bool layernorm = p_.op == RowOp::layernorm;
         if (!p_.backward) {
-          norm_forward<T>(context.stream, layernorm, x, in(context, set, gamma_), in(context, set, beta_), out(context, set), real(context, set, mean_), real(context, set, rstd_), p_.rows,
-                          p_.cols, kEpsilon);
+          norm_forward<T>(context.stream, layernorm, x, in(context, set, gamma_), in(context, set, beta_), out(context, set), real(context, set, mean_), real(context, set, rstd_),
+                          p_.rows, p_.cols, kEpsilon);
         } else if (!norm_backward<T>(context.stream, sms_, layernorm, x, dy, in(context, set, gamma_), real(context, set, mean_), real(context, set, rstd_), out(context, set),
                                      real(context, set, dgamma_), real(context, set, dbeta_), real(context, set, partial_), p_.rows, p_.cols)) {
           return "norm backward of rows this long is not implemented";
         }
         break;
       }
-      case RowOp::column_sum: column_sum<T>(context.stream, sms_, x, out(context, set), real(context, set, partial_), p_.rows, p_.cols); break;
-      case RowOp::row_sum: row_sum<T>(context.stream, x, real(context, set, 0), p_.rows, p_.cols); break;
+      case RowOp::column_sum:
+        column_sum<T>(context.stream, sms_, x, out(context, set), real(context, set, partial_), p_.rows, p_.cols);
+        break;
+      case RowOp::row_sum:
+        row_sum<T>(context.stream, x, real(context, set, 0), p_.rows, p_.cols);
+        break;
     }
     ROOFTILE_CUDA(cudaGetLastError());
     return {};
@@ -207,11 +211,16 @@ std::unique_ptr<Kernel> make_rows(Context& context, const Rows& problem, Reason&
   if (problem.rows > (std::int64_t{1} << 31) - 1) reason = "more rows than one launch can number";
   if (!reason.empty()) return nullptr;
   switch (problem.type) {
-    case Type::bf16: return std::make_unique<RowsKernel<__nv_bfloat16>>(problem, context.machine.sms);
-    case Type::fp16: return std::make_unique<RowsKernel<__half>>(problem, context.machine.sms);
+    case Type::bf16:
+      return std::make_unique<RowsKernel<__nv_bfloat16>>(problem, context.machine.sms);
+    case Type::fp16:
+      return std::make_unique<RowsKernel<__half>>(problem, context.machine.sms);
     case Type::fp32:
-    case Type::tf32: return std::make_unique<RowsKernel<float>>(problem, context.machine.sms);
-    case Type::fp8_e4m3: reason = "kernels over rows have no fp8 form"; break;
+    case Type::tf32:
+      return std::make_unique<RowsKernel<float>>(problem, context.machine.sms);
+    case Type::fp8_e4m3:
+      reason = "kernels over rows have no fp8 form";
+      break;
   }
   return nullptr;
 }

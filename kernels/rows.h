@@ -16,12 +16,13 @@ void softmax_backward(cudaStream_t stream, const T* y, const T* dy, T* dx, std::
 
 // y = (x - mean) rstd gamma + beta (layernorm) or x rstd gamma (rmsnorm); mean (layernorm only) and rstd of each row are written.
 template <typename T>
-void norm_forward(cudaStream_t stream, bool layernorm, const T* x, const T* gamma, const T* beta, T* y, float* means, float* rstds, std::int64_t rows, std::int64_t cols, float epsilon);
+void norm_forward(cudaStream_t stream, bool layernorm, const T* x, const T* gamma, const T* beta, T* y, float* means, float* rstds, std::int64_t rows, std::int64_t cols,
+                  float epsilon);
 
 // Gradients of x, gamma and beta (layernorm only); `partial` holds norm_backward_partial_bytes(). False: rows of this length are not implemented.
 template <typename T>
-bool norm_backward(cudaStream_t stream, int sms, bool layernorm, const T* x, const T* dy, const T* gamma, const float* means, const float* rstds, T* dx, float* dgamma, float* dbeta,
-                   float* partial, std::int64_t rows, std::int64_t cols);
+bool norm_backward(cudaStream_t stream, int sms, bool layernorm, const T* x, const T* dy, const T* gamma, const float* means, const float* rstds, T* dx, float* dgamma,
+                   float* dbeta, float* partial, std::int64_t rows, std::int64_t cols);
 std::size_t norm_backward_partial_bytes(int sms, std::int64_t cols);
 
 // out[c] = sum over rows of x[r, c]; `partial` holds column_sum_partial_bytes().

@@ -155,11 +155,13 @@ __global__ void row_sum_kernel(const T* x, float* out, std::int64_t rows, std::i
 
 }  // namespace
 
-std::size_t norm_backward_partial_bytes(int sms, std::int64_t cols) { return static_cast<std::size_t>(sms) * kNormBlocksPerSm * 2 * static_cast<std::size_t>(cols) * sizeof(float); }
+std::size_t norm_backward_partial_bytes(int sms, std::int64_t cols) {
+  return static_cast<std::size_t>(sms) * kNormBlocksPerSm * 2 * static_cast<std::size_t>(cols) * sizeof(float);
+}
 
 template <typename T>
-bool norm_backward(cudaStream_t stream, int sms, bool layernorm, const T* x, const T* dy, const T* gamma, const float* means, const float* rstds, T* dx, float* dgamma, float* dbeta,
-                   float* partial, std::int64_t rows, std::int64_t cols) {
+bool norm_backward(cudaStream_t stream, int sms, bool layernorm, const T* x, const T* dy, const T* gamma, const float* means, const float* rstds, T* dx, float* dgamma,
+                   float* dbeta, float* partial, std::int64_t rows, std::int64_t cols) {
   RowLaunch launch = plan_rows(cols, sizeof(T), 16);
   if (launch.per == 0) return false;
   // Several groups in a block keep enough rows in flight; their sums meet in shared memory, of which a block has 48 KiB without asking.
@@ -183,7 +185,8 @@ bool norm_backward(cudaStream_t stream, int sms, bool layernorm, const T* x, con
 }
 
 std::size_t column_sum_partial_bytes(int sms, std::int64_t rows, std::int64_t cols) {
-  return static_cast<std::size_t>(column_splits(sms, rows, cols, 32)) * static_cast<std::size_t>(cols) * sizeof(float) + static_cast<std::size_t>(sms) * 8 * 256 * 4 * sizeof(float);
+  return static_cast<std::size_t>(column_splits(sms, rows, cols, 32)) * static_cast<std::size_t>(cols) * sizeof(float) +
+         static_cast<std::size_t>(sms) * 8 * 256 * 4 * sizeof(float);
 }
 
 template <typename T>
@@ -213,9 +216,9 @@ void row_sum(cudaStream_t stream, const T* x, float* out, std::int64_t rows, std
     row_sum_kernel<T, 1><<<grid, block, 0, stream>>>(x, out, rows, cols);
 }
 
-#define ROOFTILE_INSTANTIATE(T)                                                                                                                                          \
+#define ROOFTILE_INSTANTIATE(T)                                                                                                                                              \
   template bool norm_backward<T>(cudaStream_t, int, bool, const T*, const T*, const T*, const float*, const float*, T*, float*, float*, float*, std::int64_t, std::int64_t); \
-  template void column_sum<T>(cudaStream_t, int, const T*, T*, float*, std::int64_t, std::int64_t);                                                                      \
+  template void column_sum<T>(cudaStream_t, int, const T*, T*, float*, std::int64_t, std::int64_t);                                                                          \
   template void row_sum<T>(cudaStream_t, const T*, float*, std::int64_t, std::int64_t);
 ROOFTILE_INSTANTIATE(__nv_bfloat16)
 ROOFTILE_INSTANTIATE(__half)

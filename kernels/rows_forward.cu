@@ -113,7 +113,8 @@ __global__ void __launch_bounds__(1024) softmax_backward_long_kernel(const T* y,
 
 // MEAN: layernorm (mean subtracted, beta added); otherwise rmsnorm. Statistics are kept for the backward pass.
 template <typename T, int VEC, int PER, bool MEAN>
-__global__ void __launch_bounds__(1024) norm_forward_kernel(const T* x, const T* gamma, const T* beta, T* y, float* means, float* rstds, std::int64_t rows, std::int64_t cols, float epsilon) {
+__global__ void __launch_bounds__(1024)
+    norm_forward_kernel(const T* x, const T* gamma, const T* beta, T* y, float* means, float* rstds, std::int64_t rows, std::int64_t cols, float epsilon) {
   __shared__ float shared[32 * 8];
   const RowGroup group{shared};
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -236,7 +237,8 @@ void softmax_backward(cudaStream_t stream, const T* y, const T* dy, T* dx, std::
 }
 
 template <typename T>
-void norm_forward(cudaStream_t stream, bool layernorm, const T* x, const T* gamma, const T* beta, T* y, float* means, float* rstds, std::int64_t rows, std::int64_t cols, float epsilon) {
+void norm_forward(cudaStream_t stream, bool layernorm, const T* x, const T* gamma, const T* beta, T* y, float* means, float* rstds, std::int64_t rows, std::int64_t cols,
+                  float epsilon) {
   const RowLaunch launch = plan_rows(cols, sizeof(T), 32);
   if (launch.per == 0) {
     constexpr int kFull = 16 / static_cast<int>(sizeof(T));
@@ -261,9 +263,9 @@ void norm_forward(cudaStream_t stream, bool layernorm, const T* x, const T* gamm
   });
 }
 
-#define ROOFTILE_INSTANTIATE(T)                                                                                                                 \
-  template void softmax_forward<T>(cudaStream_t, const T*, T*, std::int64_t, std::int64_t);                                                     \
-  template void softmax_backward<T>(cudaStream_t, const T*, const T*, T*, std::int64_t, std::int64_t);                                          \
+#define ROOFTILE_INSTANTIATE(T)                                                                        \
+  template void softmax_forward<T>(cudaStream_t, const T*, T*, std::int64_t, std::int64_t);            \
+  template void softmax_backward<T>(cudaStream_t, const T*, const T*, T*, std::int64_t, std::int64_t); \
   template void norm_forward<T>(cudaStream_t, bool, const T*, const T*, const T*, T*, float*, float*, std::int64_t, std::int64_t, float);
 ROOFTILE_INSTANTIATE(__nv_bfloat16)
 ROOFTILE_INSTANTIATE(__half)

@@ -10,8 +10,8 @@ __global__ void __launch_bounds__(256)
     scale_and_mask_kernel(const T* x, T* y, std::int64_t rows, std::int64_t seq_q, std::int64_t seq_kv, float scale, std::int64_t shift, std::int64_t window, bool causal) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= rows) return;
-  const std::int64_t last = causal ? row % seq_q + shift : seq_kv - 1;             // the last key that may be seen
-  const std::int64_t first = window > 0 ? row % seq_q + shift - window + 1 : 0;    // and the first
+  const std::int64_t last = causal ? row % seq_q + shift : seq_kv - 1;           // the last key that may be seen
+  const std::int64_t first = window > 0 ? row % seq_q + shift - window + 1 : 0;  // and the first
   for (std::int64_t at = static_cast<std::int64_t>(threadIdx.x) * VEC; at < seq_kv; at += static_cast<std::int64_t>(blockDim.x) * VEC) {
     float v[VEC];
     load<T, VEC>(x + row * seq_kv + at, v);

@@ -118,22 +118,22 @@ __global__ void __launch_bounds__(1024) cross_entropy_forward_kernel(const T* lo
 }
 
 template <typename T>
-__global__ void __launch_bounds__(1024)
-    cross_entropy_backward_kernel(const T* logits, const std::int32_t* labels, const float* lse, T* dlogits, float scale, std::int64_t vocab) {
+__global__ void __launch_bounds__(1024) cross_entropy_backward_kernel(const T* logits, const std::int32_t* labels, const float* lse, T* dlogits, float scale, std::int64_t vocab) {
   constexpr int VEC = Row<T>::VEC;
   const std::int64_t token = blockIdx.x;
   const T* row = logits + token * vocab;
   T* out = dlogits + token * vocab;
   const float logarithm = lse[token];
   const std::int64_t label = labels[token];
-  Row<T>(row, vocab).each([&](std::int64_t at) { out[at] = from_float<T>(scale * (__expf(to_float(row[at]) - logarithm) - (at == label ? 1.0f : 0.0f))); },
-                          [&](std::int64_t at) {
-                            float v[VEC];
-                            load<T, VEC>(row + at, v);
+  Row<T>(row, vocab)
+      .each([&](std::int64_t at) { out[at] = from_float<T>(scale * (__expf(to_float(row[at]) - logarithm) - (at == label ? 1.0f : 0.0f))); },
+            [&](std::int64_t at) {
+              float v[VEC];
+              load<T, VEC>(row + at, v);
 #pragma unroll
-                            for (int i = 0; i < VEC; ++i) v[i] = scale * (__expf(v[i] - logarithm) - (at + i == label ? 1.0f : 0.0f));
-                            store<T, VEC>(out + at, v);
-                          });
+              for (int i = 0; i < VEC; ++i) v[i] = scale * (__expf(v[i] - logarithm) - (at + i == label ? 1.0f : 0.0f));
+              store<T, VEC>(out + at, v);
+            });
 }
 
 template <typename T, typename State, typename Gradient>
@@ -227,19 +227,20 @@ void adamw(cudaStream_t stream, const AdamWTensor* tensors, const AdamWPiece* pi
     power1 *= static_cast<double>(rates.beta1);
     power2 *= static_cast<double>(rates.beta2);
   }
-  adamw_kernel<T, State, Gradient><<<static_cast<unsigned>(piece_count), 512, 0, stream>>>(tensors, pieces, rates, static_cast<float>(1 / (1 - power1)), static_cast<float>(1 / (1 - power2)));
+  adamw_kernel<T, State, Gradient>
+      <<<static_cast<unsigned>(piece_count), 512, 0, stream>>>(tensors, pieces, rates, static_cast<float>(1 / (1 - power1)), static_cast<float>(1 / (1 - power2)));
 }
 
 using Bf16 = __nv_bfloat16;
 using Fp16 = __half;
-#define ROOFTILE_INSTANTIATE(T)                                                                                                                   \
-  template void embedding_forward<T>(cudaStream_t, const std::int32_t*, const T*, T*, std::int64_t, std::int64_t);                                \
-  template void embedding_backward<T>(cudaStream_t, const std::int32_t*, const T*, float*, std::int64_t, std::int64_t);                           \
-  template void cross_entropy_forward<T>(cudaStream_t, const T*, const std::int32_t*, float*, float*, std::int64_t, std::int64_t);                \
-  template void cross_entropy_backward<T>(cudaStream_t, const T*, const std::int32_t*, const float*, T*, float, std::int64_t, std::int64_t);      \
-  template void adamw<T, float, float>(cudaStream_t, const AdamWTensor*, const AdamWPiece*, int, const AdamWRates&);                              \
-  template void adamw<T, float, Bf16>(cudaStream_t, const AdamWTensor*, const AdamWPiece*, int, const AdamWRates&);                               \
-  template void adamw<T, Bf16, float>(cudaStream_t, const AdamWTensor*, const AdamWPiece*, int, const AdamWRates&);                               \
+#define ROOFTILE_INSTANTIATE(T)                                                                                                              \
+  template void embedding_forward<T>(cudaStream_t, const std::int32_t*, const T*, T*, std::int64_t, std::int64_t);                           \
+  template void embedding_backward<T>(cudaStream_t, const std::int32_t*, const T*, float*, std::int64_t, std::int64_t);                      \
+  template void cross_entropy_forward<T>(cudaStream_t, const T*, const std::int32_t*, float*, float*, std::int64_t, std::int64_t);           \
+  template void cross_entropy_backward<T>(cudaStream_t, const T*, const std::int32_t*, const float*, T*, float, std::int64_t, std::int64_t); \
+  template void adamw<T, float, float>(cudaStream_t, const AdamWTensor*, const AdamWPiece*, int, const AdamWRates&);                         \
+  template void adamw<T, float, Bf16>(cudaStream_t, const AdamWTensor*, const AdamWPiece*, int, const AdamWRates&);                          \
+  template void adamw<T, Bf16, float>(cudaStream_t, const AdamWTensor*, const AdamWPiece*, int, const AdamWRates&);                          \
   template void adamw<T, Bf16, Bf16>(cudaStream_t, const AdamWTensor*, const AdamWPiece*, int, const AdamWRates&);
 ROOFTILE_INSTANTIATE(Bf16)
 ROOFTILE_INSTANTIATE(Fp16)

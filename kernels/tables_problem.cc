@@ -55,7 +55,8 @@ class EmbeddingKernel final : public Kernel {
 
   Reason launch(Context& context, int set) override {
     if (p_.backward)
-      embedding_backward<T>(context.stream, ids(context, set), reinterpret_cast<const T*>(input(context, set)), reinterpret_cast<float*>(output(context, set)), p_.tokens, p_.hidden);
+      embedding_backward<T>(context.stream, ids(context, set), reinterpret_cast<const T*>(input(context, set)), reinterpret_cast<float*>(output(context, set)), p_.tokens,
+                            p_.hidden);
     else
       embedding_forward<T>(context.stream, ids(context, set), reinterpret_cast<const T*>(input(context, set)), reinterpret_cast<T*>(output(context, set)), p_.tokens, p_.hidden);
     ROOFTILE_CUDA(cudaGetLastError());
@@ -117,7 +118,8 @@ class CrossEntropyKernel final : public Kernel {
   Reason prepare(Context& context, int sets) override {
     for (int set = 0; set < sets; ++set) {
       ROOFTILE_TRY(fill_indices(context, labels(context, set), static_cast<std::size_t>(p_.tokens), static_cast<std::int32_t>(p_.vocab), 71u + static_cast<std::uint64_t>(set)));
-      if (p_.backward) cross_entropy_forward<T>(context.stream, logits(context, set), labels(context, set), real(context, set, loss_), real(context, set, lse_), p_.tokens, p_.vocab);
+      if (p_.backward)
+        cross_entropy_forward<T>(context.stream, logits(context, set), labels(context, set), real(context, set, loss_), real(context, set, lse_), p_.tokens, p_.vocab);
     }
     ROOFTILE_CUDA(cudaGetLastError());
     return {};
@@ -125,7 +127,8 @@ class CrossEntropyKernel final : public Kernel {
 
   Reason launch(Context& context, int set) override {
     if (p_.backward)
-      cross_entropy_backward<T>(context.stream, logits(context, set), labels(context, set), real(context, set, lse_), reinterpret_cast<T*>(output(context, set)), 1.0f, p_.tokens, p_.vocab);
+      cross_entropy_backward<T>(context.stream, logits(context, set), labels(context, set), real(context, set, lse_), reinterpret_cast<T*>(output(context, set)), 1.0f, p_.tokens,
+                                p_.vocab);
     else
       cross_entropy_forward<T>(context.stream, logits(context, set), labels(context, set), real(context, set, loss_), real(context, set, lse_), p_.tokens, p_.vocab);
     ROOFTILE_CUDA(cudaGetLastError());
@@ -210,7 +213,8 @@ class AdamWKernel final : public Kernel {
       for (std::size_t i = 0; i < tensors_; ++i) {
         const std::size_t first = i * static_cast<std::size_t>(kTensor);
         tensors.push_back({output(context, set, first * sizeof(T)), p_.main_weights ? reinterpret_cast<float*>(output(context, set, main_ + first * 4)) : nullptr,
-                           output(context, set, gradient_ + first * size_of(p_.gradient)), output(context, set, m_ + first * size_of(p_.state)), output(context, set, v_ + first * size_of(p_.state))});
+                           output(context, set, gradient_ + first * size_of(p_.gradient)), output(context, set, m_ + first * size_of(p_.state)),
+                           output(context, set, v_ + first * size_of(p_.state))});
       }
       ROOFTILE_CUDA(cudaMemcpy(list(context, set), tensors.data(), tensors.size() * sizeof(AdamWTensor), cudaMemcpyHostToDevice));
       ROOFTILE_CUDA(cudaMemcpy(pieces(context, set), pieces_.data(), pieces_.size() * sizeof(AdamWPiece), cudaMemcpyHostToDevice));
@@ -289,11 +293,15 @@ class AdamWKernel final : public Kernel {
 template <template <typename> class Form, typename Problem>
 std::unique_ptr<Kernel> make(const Problem& problem, Reason& reason) {
   switch (problem.type) {
-    case Type::bf16: return std::make_unique<Form<__nv_bfloat16>>(problem);
-    case Type::fp16: return std::make_unique<Form<__half>>(problem);
+    case Type::bf16:
+      return std::make_unique<Form<__nv_bfloat16>>(problem);
+    case Type::fp16:
+      return std::make_unique<Form<__half>>(problem);
     case Type::fp32:
-    case Type::tf32: return std::make_unique<Form<float>>(problem);
-    case Type::fp8_e4m3: reason = "this kernel has no form in fp8_e4m3";
+    case Type::tf32:
+      return std::make_unique<Form<float>>(problem);
+    case Type::fp8_e4m3:
+      reason = "this kernel has no form in fp8_e4m3";
   }
   return nullptr;
 }

@@ -33,14 +33,22 @@ std::vector<KernelCall> CampaignList::shuffled(std::uint64_t seed, std::size_t r
 
 std::vector<KernelCall> campaign(CampaignPart part, std::int64_t ranks) {
   switch (part) {
-    case CampaignPart::ceilings: return ceilings_campaign();
-    case CampaignPart::gemm: return gemm_campaign();
-    case CampaignPart::attention: return attention_campaign();
-    case CampaignPart::rows: return rows_campaign();
-    case CampaignPart::pointwise: return pointwise_campaign();
-    case CampaignPart::collective: return collective_campaign(ranks);
-    case CampaignPart::sustained: return sustained_campaign();
-    case CampaignPart::warm: return warm_campaign();
+    case CampaignPart::ceilings:
+      return ceilings_campaign();
+    case CampaignPart::gemm:
+      return gemm_campaign();
+    case CampaignPart::attention:
+      return attention_campaign();
+    case CampaignPart::rows:
+      return rows_campaign();
+    case CampaignPart::pointwise:
+      return pointwise_campaign();
+    case CampaignPart::collective:
+      return collective_campaign(ranks);
+    case CampaignPart::sustained:
+      return sustained_campaign();
+    case CampaignPart::warm:
+      return warm_campaign();
   }
   return {};
 }
@@ -51,7 +59,7 @@ std::vector<KernelCall> shard(std::span<const KernelCall> calls, std::size_t whi
   return out;
 }
 
-KernelCall gemm_call(std::int64_t m, std::int64_t n, std::int64_t k, GemmLayout layout, DType dtype, std::int64_t batch) {
+KernelCall make_gemm_call(std::int64_t m, std::int64_t n, std::int64_t k, GemmLayout layout, DType dtype, std::int64_t batch) {
   GemmShape shape;
   shape.m = m;
   shape.n = n;
@@ -62,13 +70,13 @@ KernelCall gemm_call(std::int64_t m, std::int64_t n, std::int64_t k, GemmLayout 
   return KernelCall{KernelClass::gemm, dtype, Pass::fwd, Impl::vendor, shape};
 }
 
-KernelCall attention_call(const AttentionShape& shape, Pass pass, DType dtype) { return KernelCall{KernelClass::attention, dtype, pass, Impl::vendor, shape}; }
+KernelCall make_attention_call(const AttentionShape& shape, Pass pass, DType dtype) { return KernelCall{KernelClass::attention, dtype, pass, Impl::vendor, shape}; }
 
-KernelCall row_call(KernelClass kernel, std::int64_t rows, std::int64_t cols, Pass pass, DType dtype) {
+KernelCall make_row_call(KernelClass kernel, std::int64_t rows, std::int64_t cols, Pass pass, DType dtype) {
   return KernelCall{kernel, dtype, pass, Impl::rooftile, RowShape{rows, cols}};
 }
 
-KernelCall pointwise_call(PointwiseKind kind, std::int64_t numel, DType dtype) {
+KernelCall make_pointwise_call(PointwiseKind kind, std::int64_t numel, DType dtype) {
   return KernelCall{KernelClass::pointwise, dtype, Pass::fwd, Impl::rooftile, PointwiseShape{kind, numel, dtype}};
 }
 

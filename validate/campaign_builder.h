@@ -30,9 +30,13 @@ class CampaignRandom {
     return (steps < 1 ? 1 : steps) * multiple;
   }
   template <typename T>
-  const T& pick(std::span<const T> from) { return from[static_cast<std::size_t>(below(static_cast<std::int64_t>(from.size())))]; }
+  const T& pick(std::span<const T> from) {
+    return from[static_cast<std::size_t>(below(static_cast<std::int64_t>(from.size())))];
+  }
   template <typename T, std::size_t N>
-  const T& pick(const T (&from)[N]) { return pick(std::span<const T>(from)); }
+  const T& pick(const T (&from)[N]) {
+    return pick(std::span<const T>(from));
+  }
 
  private:
   std::uint64_t state_;
@@ -64,9 +68,9 @@ std::vector<KernelCall> collective_campaign(std::int64_t ranks);
 std::vector<KernelCall> ceilings_campaign();
 std::vector<KernelCall> sustained_campaign();
 
-KernelCall gemm_call(std::int64_t m, std::int64_t n, std::int64_t k, GemmLayout layout, DType dtype = DType::bf16, std::int64_t batch = 1);
-KernelCall attention_call(const AttentionShape& shape, Pass pass, DType dtype = DType::bf16);
-KernelCall row_call(KernelClass kernel, std::int64_t rows, std::int64_t cols, Pass pass, DType dtype = DType::bf16);
-KernelCall pointwise_call(PointwiseKind kind, std::int64_t numel, DType dtype = DType::bf16);
+KernelCall make_gemm_call(std::int64_t m, std::int64_t n, std::int64_t k, GemmLayout layout, DType dtype = DType::bf16, std::int64_t batch = 1);
+KernelCall make_attention_call(const AttentionShape& shape, Pass pass, DType dtype = DType::bf16);
+KernelCall make_row_call(KernelClass kernel, std::int64_t rows, std::int64_t cols, Pass pass, DType dtype = DType::bf16);
+KernelCall make_pointwise_call(PointwiseKind kind, std::int64_t numel, DType dtype = DType::bf16);
 
 }  // namespace rooftile

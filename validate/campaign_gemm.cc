@@ -36,16 +36,16 @@ void random_sizes(CampaignList& list, CampaignRandom& random, std::size_t count,
   grow(list, count, [&] {
     const std::int64_t step = random.uniform() < 0.5 ? multiple : std::max<std::int64_t>(multiple, 64);
     const std::int64_t m = random.size(16, 16384, step), n = random.size(16, 16384, step), k = random.size(32, 16384, step);
-    return gemm_call(m, n, k, dtype == DType::fp8_e4m3 ? kNt : any_layout(random), dtype);
+    return make_gemm_call(m, n, k, dtype == DType::fp8_e4m3 ? kNt : any_layout(random), dtype);
   });
 }
 
 // The three products of a linear layer: forward nt [tokens, out, in], input gradient nn [tokens, in, out], weight gradient tn [out, in, tokens].
 KernelCall linear(CampaignRandom& random, std::int64_t tokens, std::int64_t in, std::int64_t out, DType dtype) {
   const double x = random.uniform();
-  if (dtype == DType::fp8_e4m3 || x < 0.5) return gemm_call(tokens, out, in, kNt, dtype);
-  if (x < 0.75) return gemm_call(tokens, in, out, kNn, dtype);
-  return gemm_call(out, in, tokens, kTn, dtype);
+  if (dtype == DType::fp8_e4m3 || x < 0.5) return make_gemm_call(tokens, out, in, kNt, dtype);
+  if (x < 0.75) return make_gemm_call(tokens, in, out, kNn, dtype);
+  return make_gemm_call(out, in, tokens, kTn, dtype);
 }
 
 KernelCall transformer_linear(CampaignRandom& random, DType dtype) {
@@ -53,10 +53,14 @@ KernelCall transformer_linear(CampaignRandom& random, DType dtype) {
   constexpr std::int64_t kTensorParallel[] = {1, 1, 1, 2, 4, 8};
   const std::int64_t tp = random.pick(kTensorParallel);
   switch (random.below(6)) {
-    case 0: return linear(random, tokens, hidden, 3 * hidden / tp, dtype);
-    case 1: return linear(random, tokens, hidden / tp, hidden, dtype);
-    case 2: return linear(random, tokens, hidden, 4 * hidden / tp, dtype);
-    case 3: return linear(random, tokens, 4 * hidden / tp, hidden, dtype);
+    case 0:
+      return linear(random, tokens, hidden, 3 * hidden / tp, dtype);
+    case 1:
+      return linear(random, tokens, hidden / tp, hidden, dtype);
+    case 2:
+      return linear(random, tokens, hidden, 4 * hidden / tp, dtype);
+    case 3:
+      return linear(random, tokens, 4 * hidden / tp, hidden, dtype);
     case 4: {  // gated feed-forward: 8/3 of hidden, rounded up to 256, gate and up side by side
       const std::int64_t ffn = (8 * hidden / 3 + 255) / 256 * 256;
       return linear(random, tokens, hidden, 2 * ffn / tp, dtype);
@@ -80,9 +84,9 @@ void heads(CampaignList& list, CampaignRandom& random) {
 void staircases(CampaignList& list) {
   for (const std::int64_t m : {1024, 2048, 4096, 8192})
     for (const std::int64_t n : {1000, 1016, 1024, 1032, 1040, 1088, 1152})
-      for (const std::int64_t k : {1024, 4096}) add(list, gemm_call(m, n, k, kNt));
-  for (std::int64_t m = 128; m <= 4224; m += 128) add(list, gemm_call(m, 4096, 4096, kNt));
-  for (const std::int64_t n : {1536, 1920, 2048, 2304, 2560, 3072, 10922, 10944, 11008, 11264}) add(list, gemm_call(4096, n, 4096, kNt));
+      for (const std::int64_t k : {1024, 4096}) add(list, make_gemm_call(m, n, k, kNt));
+  for (std::int64_t m = 128; m <= 4224; m += 128) add(list, make_gemm_call(m, 4096, 4096, kNt));
+  for (const std::int64_t n : {1536, 1920, 2048, 2304, 2560, 3072, 10922, 10944, 11008, 11264}) add(list, make_gemm_call(4096, n, 4096, kNt));
 }
 
 void thin(CampaignList& list, CampaignRandom& random) {
@@ -91,10 +95,14 @@ void thin(CampaignList& list, CampaignRandom& random) {
     const std::int64_t hidden = random.pick(kHidden), rows = random.pick(kRows);
     const DType dtype = rows % 16 == 0 && random.uniform() < 0.2 ? DType::fp8_e4m3 : DType::bf16;
     switch (random.below(4)) {
-      case 0: return gemm_call(rows, 3 * hidden, hidden, kNt, dtype);
-      case 1: return gemm_call(rows, hidden, hidden, kNt, dtype);
-      case 2: return gemm_call(rows, 4 * hidden, hidden, kNt, dtype);
-      default: return gemm_call(rows, hidden, 4 * hidden, kNt, dtype);
+      case 0:
+        return make_gemm_call(rows, 3 * hidden, hidden, kNt, dtype);
+      case 1:
+        return make_gemm_call(rows, hidden, hidden, kNt, dtype);
+      case 2:
+        return make_gemm_call(rows, 4 * hidden, hidden, kNt, dtype);
+      default:
+        return make_gemm_call(rows, hidden, 4 * hidden, kNt, dtype);
     }
   });
 }
@@ -107,12 +115,19 @@ void misaligned(CampaignList& list, CampaignRandom& random) {
     const auto odd = [&](double high) { return random.size(64, high, 8) + unit; };  // 8 i + unit: that power of two and no more
     std::int64_t m = random.size(64, 8192, 8), n = random.size(64, 8192, 8), k = random.size(64, 8192, 8);
     switch (random.below(4)) {
-      case 0: n = odd(8192); break;
-      case 1: k = odd(8192); break;
-      case 2: m = odd(8192); break;
-      default: n = odd(8192), k = odd(8192);
+      case 0:
+        n = odd(8192);
+        break;
+      case 1:
+        k = odd(8192);
+        break;
+      case 2:
+        m = odd(8192);
+        break;
+      default:
+        n = odd(8192), k = odd(8192);
     }
-    return gemm_call(m, n, k, any_layout(random), random.uniform() < 0.85 ? DType::bf16 : DType::fp16);
+    return make_gemm_call(m, n, k, any_layout(random), random.uniform() < 0.85 ? DType::bf16 : DType::fp16);
   });
 }
 
@@ -124,10 +139,14 @@ void batched(CampaignList& list, CampaignRandom& random) {
     constexpr std::int64_t kBatch[] = {2, 4, 8, 12, 16, 32, 64, 96, 128, 256};
     const std::int64_t width = random.pick(kWidth), seq = random.pick(kSeq), batch = random.pick(kBatch);
     switch (random.below(4)) {
-      case 0: return gemm_call(seq, seq, width, kNt, DType::bf16, batch);
-      case 1: return gemm_call(seq, width, seq, kNn, DType::bf16, batch);
-      case 2: return gemm_call(seq, width, seq, kTn, DType::bf16, batch);
-      default: return gemm_call(random.size(16, 2048, 8), random.size(16, 2048, 8), random.size(32, 2048, 8), any_layout(random), DType::bf16, batch);
+      case 0:
+        return make_gemm_call(seq, seq, width, kNt, DType::bf16, batch);
+      case 1:
+        return make_gemm_call(seq, width, seq, kNn, DType::bf16, batch);
+      case 2:
+        return make_gemm_call(seq, width, seq, kTn, DType::bf16, batch);
+      default:
+        return make_gemm_call(random.size(16, 2048, 8), random.size(16, 2048, 8), random.size(32, 2048, 8), any_layout(random), DType::bf16, batch);
     }
   });
 }
@@ -135,7 +154,7 @@ void batched(CampaignList& list, CampaignRandom& random) {
 void variants(CampaignList& list, CampaignRandom& random) {
   grow(list, 140, [&] {  // weight gradients added up in fp32
     const std::int64_t hidden = random.pick(kHidden), out = random.uniform() < 0.5 ? hidden : 4 * hidden;
-    KernelCall call = gemm_call(out, hidden, random.pick(kTokens), kTn);
+    KernelCall call = make_gemm_call(out, hidden, random.pick(kTokens), kTn);
     auto& shape = std::get<GemmShape>(call.shape);
     shape.out = DType::fp32;
     shape.accumulate = random.uniform() < 0.8;
@@ -146,21 +165,21 @@ void variants(CampaignList& list, CampaignRandom& random) {
     std::get<GemmShape>(call.shape).epilogue = random.uniform() < 0.5 ? Epilogue::bias : Epilogue::gelu;
     return call;
   });
-  grow(list, 40, [&] { return gemm_call(random.size(64, 8192, 64), random.size(64, 8192, 64), random.size(64, 8192, 64), kTt); });
+  grow(list, 40, [&] { return make_gemm_call(random.size(64, 8192, 64), random.size(64, 8192, 64), random.size(64, 8192, 64), kTt); });
 }
 
 // One shape for one constant: launch, tile height, depth, waves, the split of a deep product.
 void probes(CampaignList& list) {
   for (const std::int64_t k : {64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}) {
-    add(list, gemm_call(64, 64, k, kNt));
-    add(list, gemm_call(256, 256, k, kNt));
-    add(list, gemm_call(1024, 1024, k, kNt));
-    add(list, gemm_call(4096, 4096, k, kNt));
+    add(list, make_gemm_call(64, 64, k, kNt));
+    add(list, make_gemm_call(256, 256, k, kNt));
+    add(list, make_gemm_call(1024, 1024, k, kNt));
+    add(list, make_gemm_call(4096, 4096, k, kNt));
   }
   for (const std::int64_t n : {1408, 2816, 4224, 8448, 16896})  // whole waves of 128 x 256 and 128 x 128 tiles on 132 SMs, partial ones elsewhere
-    for (const std::int64_t k : {64, 256, 1024, 4096}) add(list, gemm_call(3072, n, k, kNt));
+    for (const std::int64_t k : {64, 256, 1024, 4096}) add(list, make_gemm_call(3072, n, k, kNt));
   for (const std::int64_t m : {16, 64})
-    for (const std::int64_t n : {8192, 28672}) add(list, gemm_call(m, n, 8192, kNt));
+    for (const std::int64_t n : {8192, 28672}) add(list, make_gemm_call(m, n, 8192, kNt));
 }
 
 }  // namespace

@@ -41,11 +41,21 @@ struct Group {
 
 void add(Group& group, const ComparedRow& row) {
   switch (row.verdict) {
-    case Verdict::match: ++group.errors.match; break;
-    case Verdict::fast: ++group.errors.fast; break;
-    case Verdict::slow: ++group.errors.slow; break;
-    case Verdict::ambiguous: ++group.errors.ambiguous; break;
-    case Verdict::unknown: ++group.errors.unknown; return;
+    case Verdict::match:
+      ++group.errors.match;
+      break;
+    case Verdict::fast:
+      ++group.errors.fast;
+      break;
+    case Verdict::slow:
+      ++group.errors.slow;
+      break;
+    case Verdict::ambiguous:
+      ++group.errors.ambiguous;
+      break;
+    case Verdict::unknown:
+      ++group.errors.unknown;
+      return;
   }
   group.ratios.push_back(row.ratio);
   group.errors.predicted_s += row.predicted_s * static_cast<double>(row.count);
@@ -53,6 +63,22 @@ void add(Group& group, const ComparedRow& row) {
 }
 
 }  // namespace
+
+std::vector<PredictedCall> predicted_calls(std::span<const OpRow> rows) {
+  std::vector<PredictedCall> calls;
+  std::unordered_map<KernelCall, std::size_t, KernelCallHash> place;
+  for (const OpRow& row : rows) {
+    if (row.count <= 0) continue;
+    const auto [found, added] = place.try_emplace(row.call, calls.size());
+    if (!added) {
+      calls[found->second].count += row.count;
+      continue;
+    }
+    const double whole_s = row.phase == StepPhase::communication ? row.duration_s : row.time_s;
+    calls.push_back({row.call, row.count, whole_s / static_cast<double>(row.count), row.error_p90});
+  }
+  return calls;
+}
 
 Comparison compare(const std::vector<PredictedCall>& predicted, const std::vector<Measurement>& measured) {
   std::unordered_map<KernelCall, const Measurement*, KernelCallHash> by_call;

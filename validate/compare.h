@@ -1,6 +1,7 @@
 // Predicted beside measured: ratios, errors by family, and a verdict for each kernel that does not decide where the two intervals leave it open.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -36,7 +37,7 @@ struct ComparedRow {
   double predicted_s = 0, measured_s = 0;  // one instance
   double ratio = 0;                        // predicted / measured; 0: unknown
   Verdict verdict = Verdict::unknown;
-  std::string family, reason;              // reason: why there is no measured time
+  std::string family, reason;  // reason: why there is no measured time
 };
 
 struct FamilyErrors {
@@ -48,7 +49,7 @@ struct FamilyErrors {
 
 struct Comparison {
   std::vector<ComparedRow> rows;
-  std::vector<FamilyErrors> families;  // in the order in which they first come; the last one, "all", holds everything when there is more than one
+  std::vector<FamilyErrors> families;      // in the order in which they first come; the last one, "all", holds everything when there is more than one
   double predicted_s = 0, measured_s = 0;  // sums of count x time over rows that have both
   double missing_s = 0;                    // predicted time of rows without a measured one
 };
@@ -59,6 +60,9 @@ struct PredictedCall {
   std::int64_t count = 1;
   double time_s = 0, error_p90 = 0;
 };
+
+// The distinct calls of a prediction with the time of one instance: a row's whole time over its count; for communication the duration, hidden or not.
+std::vector<PredictedCall> predicted_calls(std::span<const OpRow> rows);
 
 // Joins by call. A planned call without measurement keeps its row with the reason.
 Comparison compare(const std::vector<PredictedCall>& predicted, const std::vector<Measurement>& measured);

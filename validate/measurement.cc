@@ -36,7 +36,8 @@ std::string measurement_line(const Measurement& m) {
 }
 
 std::string measurement_key(const KernelCall& call, ClockState clocks, std::string_view protocol) {
-  return fmt::format("{}|{}|{}|{}|{}|{}", name_of(call.kernel), name_of(call.dtype), print_shape(call), name_of(call.impl), clocks == ClockState::sustained ? "sustained" : "burst", protocol);
+  return fmt::format("{}|{}|{}|{}|{}|{}", name_of(call.kernel), name_of(call.dtype), print_shape(call), name_of(call.impl), clocks == ClockState::sustained ? "sustained" : "burst",
+                     protocol);
 }
 
 }  // namespace rooftile

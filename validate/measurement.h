@@ -21,6 +21,7 @@ struct Measurement {
   std::string kernel, grid, algorithm;  // what ran
   double error = -1;                    // against the reference in double; negative: not compared
   int replays = 0;
+  bool device_lost = false;  // the runner can measure nothing more; not written
 
   bool ok() const { return reason.empty() && measured_s > 0; }
 };

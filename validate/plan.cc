@@ -18,4 +18,17 @@ std::vector<PlannedCall> plan_of(std::span<const OpRow> rows) {
   return plan;
 }
 
+std::vector<StepBlock> blocks_of(std::span<const OpRow> rows) {
+  std::vector<StepBlock> blocks;
+  const OpRow* before = nullptr;
+  for (const OpRow& row : rows) {
+    if (row.count <= 0 || row.phase == StepPhase::communication || row.call.kernel == KernelClass::collective) continue;
+    const bool same = before && before->segment == row.segment && before->phase == row.phase && before->count == row.count;
+    if (!same) blocks.push_back({{}, row.count});
+    blocks.back().calls.push_back(row.call);
+    before = &row;
+  }
+  return blocks;
+}
+
 }  // namespace rooftile

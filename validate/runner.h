@@ -2,11 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "estimator/core/result.h"
 #include "validate/measurement.h"
 #include "validate/measurements.h"
+#include "validate/plan.h"
 
 namespace rooftile {
 
@@ -31,11 +34,19 @@ class Runner {
 
   // Never fails as a whole: a kernel that cannot run gives a measurement with a reason.
   Measurement measure(const KernelCall& call, const RunOptions& options) { return do_measure(call, options); }
+  // The step executed kernel after kernel (plan.h): its whole time. A runner without a GPU refuses with a reason; kernels that cannot run are named in `left_out`.
+  Measurement measure_step(std::span<const StepBlock> blocks, const RunOptions& options, std::vector<std::string>& left_out) { return do_measure_step(blocks, options, left_out); }
   // What is measured on: "NVIDIA H200, driver 580.159.04, cuBLASLt 13.1.0, ...", one line.
   std::string description() const { return do_description(); }
 
  private:
   virtual Measurement do_measure(const KernelCall& call, const RunOptions& options) = 0;
+  virtual Measurement do_measure_step(std::span<const StepBlock>, const RunOptions& options, std::vector<std::string>&) {
+    Measurement m;
+    m.clocks = options.clocks;
+    m.reason = "a whole step needs a GPU";
+    return m;
+  }
   virtual std::string do_description() const = 0;
 };
 

@@ -1,6 +1,7 @@
 // The one place where the system's KernelCall meets the kernels.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 
@@ -22,12 +23,18 @@ std::string today() {
 
 std::optional<k::Type> type_of(DType dtype) {
   switch (dtype) {
-    case DType::bf16: return k::Type::bf16;
-    case DType::fp16: return k::Type::fp16;
-    case DType::tf32: return k::Type::tf32;
-    case DType::fp32: return k::Type::fp32;
-    case DType::fp8_e4m3: return k::Type::fp8_e4m3;
-    default: return std::nullopt;
+    case DType::bf16:
+      return k::Type::bf16;
+    case DType::fp16:
+      return k::Type::fp16;
+    case DType::tf32:
+      return k::Type::tf32;
+    case DType::fp32:
+      return k::Type::fp32;
+    case DType::fp8_e4m3:
+      return k::Type::fp8_e4m3;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -68,11 +75,16 @@ std::optional<k::Problem> problem_of(const KernelCall& call, std::string& reason
       p.engine = s.kernel == AttentionKernel::standard ? k::AttentionEngine::standard : k::AttentionEngine::cudnn;
       return p;
     }
-    case KernelClass::softmax: return k::Rows{k::RowOp::softmax, call.row().rows, call.row().cols, backward, *type};
-    case KernelClass::layernorm: return k::Rows{k::RowOp::layernorm, call.row().rows, call.row().cols, backward, *type};
-    case KernelClass::rmsnorm: return k::Rows{k::RowOp::rmsnorm, call.row().rows, call.row().cols, backward, *type};
-    case KernelClass::column_sum: return k::Rows{k::RowOp::column_sum, call.row().rows, call.row().cols, false, *type};
-    case KernelClass::row_sum: return k::Rows{k::RowOp::row_sum, call.row().rows, call.row().cols, false, *type};
+    case KernelClass::softmax:
+      return k::Rows{k::RowOp::softmax, call.row().rows, call.row().cols, backward, *type};
+    case KernelClass::layernorm:
+      return k::Rows{k::RowOp::layernorm, call.row().rows, call.row().cols, backward, *type};
+    case KernelClass::rmsnorm:
+      return k::Rows{k::RowOp::rmsnorm, call.row().rows, call.row().cols, backward, *type};
+    case KernelClass::column_sum:
+      return k::Rows{k::RowOp::column_sum, call.row().rows, call.row().cols, false, *type};
+    case KernelClass::row_sum:
+      return k::Rows{k::RowOp::row_sum, call.row().rows, call.row().cols, false, *type};
     case KernelClass::pointwise: {
       const PointwiseShape& s = call.pointwise();
       const auto to = type_of(s.kind == PointwiseKind::cast ? s.to : call.dtype);
@@ -82,8 +94,10 @@ std::optional<k::Problem> problem_of(const KernelCall& call, std::string& reason
       }
       return k::Pointwise{std::string(name_of(s.kind)), s.numel, *type, *to};
     }
-    case KernelClass::embedding: return k::Embedding{call.embedding().tokens, call.embedding().vocab, call.embedding().hidden, backward, *type};
-    case KernelClass::cross_entropy: return k::CrossEntropy{call.cross_entropy().tokens, call.cross_entropy().vocab, backward, *type};
+    case KernelClass::embedding:
+      return k::Embedding{call.embedding().tokens, call.embedding().vocab, call.embedding().hidden, backward, *type};
+    case KernelClass::cross_entropy:
+      return k::CrossEntropy{call.cross_entropy().tokens, call.cross_entropy().vocab, backward, *type};
     case KernelClass::optimizer: {
       const OptimizerShape& s = call.optimizer();
       const auto state = type_of(s.state), gradient = type_of(s.gradient);
@@ -136,6 +150,7 @@ class CudaRunner final : public Runner {
     timing.check = options.check;
     const k::Outcome outcome = bench_->measure(*problem, timing);
     m.reason = outcome.reason;
+    m.device_lost = outcome.device_lost;
     m.measured_s = outcome.time_s;
     m.spread_s = outcome.spread_s;
     m.clock_hz = outcome.clock_hz;
@@ -150,10 +165,45 @@ class CudaRunner final : public Runner {
     return m;
   }
 
+  Measurement do_measure_step(std::span<const StepBlock> blocks, const RunOptions& options, std::vector<std::string>& left_out) override {
+    Measurement m;
+    m.clocks = options.clocks == ClockState::sustained ? ClockState::sustained : ClockState::burst;
+    m.gpu = bench_->machine().name;
+    m.driver = bench_->machine().driver;
+    m.date = date_;
+    m.source = "rooftile";
+    std::vector<k::Block> step;
+    for (const StepBlock& block : blocks) {
+      k::Block& made = step.emplace_back();
+      made.repeat = block.repeat;
+      for (const KernelCall& call : block.calls) {
+        std::string reason;
+        if (const auto problem = problem_of(call, reason))
+          made.calls.push_back(*problem);
+        else if (std::find(left_out.begin(), left_out.end(), reason) == left_out.end())
+          left_out.push_back(reason);
+      }
+    }
+    k::TimingOptions timing;
+    timing.time_s = std::max(options.time_s, 0.2);
+    timing.spread_target = options.spread_target;
+    timing.sustained = m.clocks == ClockState::sustained;
+    const k::Outcome outcome = bench_->measure_step(step, timing, left_out);
+    m.reason = outcome.reason;
+    m.measured_s = outcome.time_s;
+    m.spread_s = outcome.spread_s;
+    m.clock_hz = outcome.clock_hz;
+    m.power_w = outcome.power_w;
+    m.method = outcome.method;
+    m.library = outcome.library;
+    m.replays = outcome.replays;
+    return m;
+  }
+
   std::string do_description() const override {
     const k::Machine& m = bench_->machine();
-    return fmt::format("{} ({} SMs, {:.0f} MiB L2), driver {}, CUDA runtime {}, cuBLASLt {}, cuDNN {}, NCCL {}, rank {} of {}", m.name, m.sms, m.l2_bytes / 1048576, m.driver.empty() ? "unknown" : m.driver,
-                       m.runtime, m.cublaslt, m.cudnn, m.nccl, bench_->rank(), bench_->ranks());
+    return fmt::format("{} ({} SMs, {:.0f} MiB L2), driver {}, CUDA runtime {}, cuBLASLt {}, cuDNN {}, NCCL {}, rank {} of {}", m.name, m.sms, m.l2_bytes / 1048576,
+                       m.driver.empty() ? "unknown" : m.driver, m.runtime, m.cublaslt, m.cudnn, m.nccl, bench_->rank(), bench_->ranks());
   }
 
   std::unique_ptr<k::Bench> bench_;

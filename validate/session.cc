@@ -29,8 +29,9 @@ MeasuringResult measure_all(Runner& runner, std::span<const KernelCall> calls, c
     failures = m.ok() ? 0 : failures + 1;
     if (options.sink) options.sink(m);
     if (options.progress) options.progress(i + 1, calls.size(), m);
+    const bool lost = m.device_lost;
     result.measurements.push_back(std::move(m));
-    if (options.failures_in_a_row > 0 && failures >= options.failures_in_a_row) {
+    if (lost || (options.failures_in_a_row > 0 && failures >= options.failures_in_a_row)) {
       result.end = EndOf::device;
       break;
     }

@@ -13,12 +13,12 @@ namespace rooftile {
 
 struct MeasuringOptions {
   RunOptions run;
-  double budget_s = 0;                         // wall time for the list; 0: none
-  std::function<bool()> interrupted;           // asked between two kernels
-  std::function<double()> now_s;               // a clock; empty: the steady clock
+  double budget_s = 0;                           // wall time for the list; 0: none
+  std::function<bool()> interrupted;             // asked between two kernels
+  std::function<double()> now_s;                 // a clock; empty: the steady clock
   std::function<void(const Measurement&)> sink;  // gets each measurement as it is made
   std::function<void(std::size_t done, std::size_t of, const Measurement&)> progress;
-  int failures_in_a_row = 50;                  // so many reasons one after another, with no time between them, end the list: the device is gone
+  int failures_in_a_row = 200;  // so many reasons one after another, with no time between them, end the list, as does a runner that says its device is lost
 };
 
 enum class EndOf { list, budget, interrupt, device };

@@ -25,7 +25,7 @@ struct KernelFamily {
   bool persistent = false;                    // one CTA per SM walks over tiles
   bool tensor_cores = true;
   int max_ctas_per_sm = 1;
-  int sms_per_tile = 1;     // 2: a pair of SMs shares a tile, each multiplies half of its rows and loads half of the other operand
+  int sms_per_tile = 1;            // 2: a pair of SMs shares a tile, each multiplies half of its rows and loads half of the other operand
   double iteration_latency_s = 0;  // from a load's issue to its use
   std::vector<KernelTile> tiles;
   std::vector<int> split_k;

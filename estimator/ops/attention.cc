@@ -1,6 +1,8 @@
 #include <algorithm>
 
+#include "estimator/hardware/device.h"
 #include "estimator/ops/op_work.h"
+#include "estimator/timing/attention.h"
 
 namespace rooftile {
 namespace {
@@ -46,20 +48,21 @@ void standard_attention(const Operator& op, const AttentionAttrs& a, OpWork& wor
 void attention_work(const Operator& op, OpWork& work) {
   const auto& a = std::get<AttentionAttrs>(op.attrs);
   for (std::size_t i = 0; i < std::min<std::size_t>(op.inputs, 3); ++i) work.save_input(op, i);
-  const AttentionKernel kernel = work.context().attention != AttentionKernel::fastest ? work.context().attention : a.kernel;
+  AttentionKernel kernel = work.context().attention != AttentionKernel::fastest ? work.context().attention : a.kernel;
+  AttentionShape shape{.batch = a.batch,
+                       .heads = a.heads,
+                       .kv_heads = a.kv_heads,
+                       .seq_q = a.seq_q,
+                       .seq_kv = a.seq_kv,
+                       .head_dim = a.head_dim,
+                       .v_head_dim = a.v_head_dim,
+                       .causal = a.causal,
+                       .window = a.window,
+                       .kernel = kernel};
+  if (kernel == AttentionKernel::fastest && work.context().device != nullptr) kernel = shape.kernel = attention_kernel_of(shape, op.dtype, *work.context().device);
   if (kernel == AttentionKernel::standard) {
     standard_attention(op, a, work);
   } else {
-    const AttentionShape shape{.batch = a.batch,
-                               .heads = a.heads,
-                               .kv_heads = a.kv_heads,
-                               .seq_q = a.seq_q,
-                               .seq_kv = a.seq_kv,
-                               .head_dim = a.head_dim,
-                               .v_head_dim = a.v_head_dim,
-                               .causal = a.causal,
-                               .window = a.window,
-                               .kernel = kernel};
     const Count heads = Count{a.batch} * a.heads, width = a.head_dim + a.v_head_dim;
     const ModelFlops conventions{2 * heads * a.seq_q * a.seq_kv * width, heads * doubled_model_pairs(a) * width};
     work.forward("", {KernelClass::attention, op.dtype, Pass::fwd, Impl::vendor, shape}, conventions);

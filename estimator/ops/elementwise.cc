@@ -16,6 +16,8 @@ Gradient gradient_of(PointwiseKind kind) {
       return {PointwiseKind::relu_backward, true};
     case PointwiseKind::gelu:
       return {PointwiseKind::gelu_backward, true};
+    case PointwiseKind::gelu_new:
+      return {PointwiseKind::gelu_new_backward, true};
     case PointwiseKind::silu:
       return {PointwiseKind::silu_backward, true};
     case PointwiseKind::silu_mul:
@@ -90,6 +92,7 @@ void rotary_work(const Operator& op, OpWork& work) {
 
 void cache_write_work(const Operator& op, OpWork& work) {
   const auto& a = std::get<CacheWriteAttrs>(op.attrs);
+  if (a.tokens == 0) return;
   work.forward("", pointwise_call(PointwiseKind::copy, a.tokens * a.elements_per_token, op.dtype));
 }
 

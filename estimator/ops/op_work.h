@@ -12,6 +12,8 @@
 
 namespace rooftile {
 
+struct Device;
+
 // The two FLOP conventions that differ from the kernel's own arithmetic.
 //   dense: 2 x multiply-accumulates of matmul-like work, attention without causal or window discount
 //   model: Megatron's convention (see interface): causal attention halved, router and lookups free
@@ -37,6 +39,7 @@ struct SavedTensor {
 // How a step computes; decides dtypes and kernels inside work functions.
 struct WorkContext {
   AttentionKernel attention = AttentionKernel::fastest;
+  const Device* device = nullptr;     // decides what `fastest` is; without one it stays a fused kernel
   DType gradient_out = DType::bf16;   // dtype in which weight gradients are written
   bool accumulate_gradients = false;  // weight-gradient GEMMs add into that buffer
 };

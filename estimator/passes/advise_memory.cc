@@ -43,6 +43,27 @@ class Search {
         if (more_gpus(gpus, recompute)) return;
       }
     }
+    // Where one layer or the activations of one sequence are too much for a GPU, only dividing the model helps.
+    for (std::int64_t tp = 2 * options_.layout.tp; tp <= options_.layout.gpus_per_node; tp *= 2) {
+      for (std::int64_t gpus = std::max(tp, options_.layout.gpus); gpus <= kMostGpus; gpus *= 4) {
+        if (divided_model(tp, gpus)) return;
+      }
+    }
+  }
+
+  bool divided_model(std::int64_t tp, std::int64_t gpus) {
+    Options tried = options_;
+    Layout& layout = tried.layout;
+    layout.tp = tp;
+    layout.gpus = gpus;
+    layout.sp = true;
+    layout.zero = options_.layout.pp > 1 ? 1 : 3;
+    const std::int64_t model_ranks = layout.tp * layout.pp * layout.cp;
+    if (gpus % model_ranks != 0) return false;
+    layout.dp = gpus / model_ranks;
+    if (default_batch_) tried.gbs = tried.mbs * layout.dp;
+    tried.recompute = Recompute::full;
+    return fits(tried, " --gpus " + std::to_string(gpus) + " --tp " + std::to_string(tp) + " --sp --zero " + std::to_string(layout.zero) + " --recompute full");
   }
 
   bool same_gpus(bool recompute) {
@@ -71,11 +92,7 @@ class Search {
     if (gpus % model_ranks != 0) return false;
     tried.layout.dp = gpus / model_ranks;
     tried.layout.zero = options_.layout.pp > 1 ? std::max(1, options_.layout.zero) : 3;
-    if (default_batch_) {
-      tried.gbs = tried.mbs * tried.layout.dp;
-    } else if (tried.gbs % (tried.mbs * tried.layout.dp) != 0) {
-      return false;
-    }
+    if (default_batch_) tried.gbs = tried.mbs * tried.layout.dp;
     if (recompute) tried.recompute = Recompute::full;
     std::string text = " --gpus " + std::to_string(gpus);
     if (tried.layout.zero != options_.layout.zero) text += " --zero " + std::to_string(tried.layout.zero);
@@ -89,17 +106,20 @@ class Search {
     for (std::int64_t factor = 2; factor <= 64; factor *= 2) {
       Options tried = options_;
       tried.layout.tp = options_.layout.tp * factor;
-      tried.layout.gpus = options_.layout.gpus * factor;
+      tried.layout.gpus = options_.layout.gpus * factor;  // as many replicas as before
       if (heads % tried.layout.tp != 0) continue;
       if (fits(tried, " --gpus " + std::to_string(tried.layout.gpus) + " --tp " + std::to_string(tried.layout.tp))) return;
     }
   }
 
   bool fits(const Options& tried, const std::string& text) {
+    std::vector<Warning> ignored;
+    if (!resolve_options(tried, graph_, ignored)) return false;
     auto& step = steps_[tried.recompute == Recompute::full ? 1 : 0];
     if (!step) step = differentiate(graph_, tried);
     Count peak = 0;
-    for (const Stage& stage : stages_of(step->graph, tried.layout)) peak = std::max(peak, memory_of(shard(*step, tried, runtime_, stage), tried, runtime_, device_).peak_bytes);
+    for (const Stage& stage : stages_of(step->graph, tried.layout))
+      peak = std::max(peak, memory_of(shard(*step, tried, runtime_, stage), stage, tried, runtime_, device_).peak_bytes);
     if (to_double(peak) > kRoom * device_.memory_bytes) return false;
     memory_.would_fit = text.substr(1);
     memory_.would_fit_bytes = to_double(peak);
@@ -123,7 +143,10 @@ void advise_memory(MemoryTotals& memory, const Graph& graph, const Options& opti
   const struct {
     const char* name;
     Count bytes;
-  } terms[] = {{"optimizer states", memory.optimizer_bytes}, {"gradients", memory.gradients_bytes}, {"weights", memory.parameters_bytes}, {"activations", memory.activations_bytes},
+  } terms[] = {{"optimizer states", memory.optimizer_bytes},
+               {"gradients", memory.gradients_bytes},
+               {"weights", memory.parameters_bytes},
+               {"activations", memory.activations_bytes},
                {"KV cache", memory.kv_cache_bytes}};
   const auto& largest = *std::max_element(std::begin(terms), std::end(terms), [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
   memory.breaks = std::string(largest.name) + " (" + gigabytes(largest.bytes) + ")";

@@ -55,11 +55,11 @@ KernelCall padded_head(KernelCall call, std::int64_t vocab) {
 
 }  // namespace
 
-std::vector<LoweredCall> lower(const StepGraph& step, const Options& options, const Runtime& runtime) {
+std::vector<LoweredCall> lower(const StepGraph& step, const Options& options, const Runtime& runtime, const Device& device) {
   std::vector<LoweredCall> calls;
   calls.reserve(step.entries.size() * 2);
   OpWork work;
-  work.begin(step.graph, work_context(options, runtime));
+  work.begin(step.graph, work_context(options, runtime, &device));
   for (std::uint32_t e = 0; e < step.entries.size(); ++e) {
     const StepEntry& entry = step.entries[e];
     if (step.graph.segments[entry.segment].repeat == 0) continue;

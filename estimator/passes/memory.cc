@@ -21,7 +21,7 @@ struct SegmentMemory {
 SegmentMemory segment_memory(const Graph& graph, const Segment& segment, const Options& options, OpWork& work) {
   SegmentMemory memory;
   std::vector<TensorId> seen;
-  double cache_elements = 0, cache_width = 0, keys = 0;
+  double width = 0;  // bytes per cached token of the last cache write, which the next attention reads
   for (const Operator& op : graph.ops_of(segment)) {
     work_of(op, work);
     (work.expert_parameters ? memory.experts : memory.dense) += to_double(work.parameters);
@@ -37,19 +37,20 @@ SegmentMemory segment_memory(const Graph& graph, const Segment& segment, const O
     double live = 0;
     for (const TensorId tensor : graph.inputs_of(op)) live += tensor_bytes(graph.tensors[tensor]);
     for (const TensorId tensor : graph.outputs_of(op)) live += tensor_bytes(graph.tensors[tensor]);
-    if (op.kind == OpKind::attention && work.context().attention == AttentionKernel::standard) {
+    if (op.kind == OpKind::attention) {
       for (const SavedTensor& saved : work.saved) live += 2 * (saved.attention_scores ? saved.extra_bytes : 0);  // scores and probabilities
     }
     memory.live = std::max(memory.live, live);
-    if (const auto* a = std::get_if<AttentionAttrs>(&op.attrs))
-      keys = static_cast<double>(a->batch) * static_cast<double>(a->window > 0 ? std::min(a->window, a->seq_kv) : a->seq_kv);
-    if (const auto* a = std::get_if<CacheWriteAttrs>(&op.attrs)) cache_elements = static_cast<double>(a->elements_per_token), cache_width = bytes_of(op.dtype);
+    if (const auto* c = std::get_if<CacheWriteAttrs>(&op.attrs)) width = static_cast<double>(c->elements_per_token) * bytes_of(op.dtype);
+    if (const auto* a = std::get_if<AttentionAttrs>(&op.attrs); a != nullptr && width > 0) {
+      const std::int64_t keys = a->window > 0 ? std::min(a->window, a->seq_kv) : a->seq_kv;
+      memory.cache += width * static_cast<double>(a->batch) * static_cast<double>(keys) / static_cast<double>(options.layout.cp);
+      width = 0;
+    }
   }
-  memory.cache = keys * cache_elements * cache_width;
   if (!graph.tensors.empty()) memory.input = tensor_bytes(graph.tensors[segment.input]);
   // A residual stream lives beside whatever an operator works on.
   memory.live += memory.input;
-  (void)options;
   return memory;
 }
 
@@ -64,13 +65,13 @@ Count whole(double bytes) { return static_cast<Count>(bytes + 0.5); }
 
 }  // namespace
 
-MemoryTotals memory_of(const StepGraph& rank, const Options& options, const Runtime& runtime, const Device& device) {
+MemoryTotals memory_of(const StepGraph& rank, const Stage& stage, const Options& options, const Runtime& runtime, const Device& device) {
   const Graph& graph = rank.graph;
   const Layout& layout = options.layout;
   const StateBytes state = state_bytes(options, runtime);
   const bool train = options.phase == Phase::train;
   OpWork work;
-  work.begin(graph, work_context(options, runtime));
+  work.begin(graph, work_context(options, runtime, &device));
 
   double dense = 0, experts = 0, kept = 0, largest_layer = 0, live = 0, cache = 0, head = 0, unsharded = 0;
   for (const Segment& segment : graph.segments) {
@@ -94,17 +95,19 @@ MemoryTotals memory_of(const StepGraph& rank, const Options& options, const Runt
     }
   }
 
-  // 1F1B keeps as many micro-batches as stages lie ahead, the first stage most (Narayanan et al. 2021, arXiv 2104.04473); interleaving adds (1 + (p-1)/(p v)).
+  // 1F1B keeps one micro-batch for each stage that lies ahead, itself included, so the first stage holds most (Narayanan et al. 2021, arXiv 2104.04473); interleaving holds
+  // (1 + (p - 1) / (p v)) times as many; never more than there are.
   double in_flight = 1;
   if (train && layout.pp > 1) {
-    const auto p = static_cast<double>(layout.pp), v = static_cast<double>(layout.vpp);
-    in_flight = std::min(static_cast<double>(options.micro_batches()), layout.schedule == PipelineSchedule::gpipe ? static_cast<double>(options.micro_batches()) : p);
-    if (layout.vpp > 1) in_flight *= 1 + (p - 1) / (p * v);
+    const auto p = static_cast<double>(layout.pp), v = static_cast<double>(layout.vpp), micro_batches = static_cast<double>(options.micro_batches());
+    in_flight = layout.schedule == PipelineSchedule::gpipe ? micro_batches : p - static_cast<double>(stage.index);
+    if (layout.vpp > 1) in_flight = p * (1 + (p - 1) / (p * v));
+    in_flight = std::min(in_flight, micro_batches);
   }
 
   const double group = static_cast<double>(std::max<std::int64_t>(1, layout.dp * layout.cp));
   const double shards = layout.dp_shard > 0 ? std::min<double>(static_cast<double>(layout.dp_shard), group) : group;
-  const double expert_shards = std::max(1.0, shards / static_cast<double>(layout.ep));
+  const double expert_shards = std::max(1.0, shards * static_cast<double>(layout.tp) / static_cast<double>(layout.ep * layout.expert_tp()));
   const auto sharded = [&](double per_parameter, int from_stage) {
     const bool share = layout.zero >= from_stage;
     return per_parameter * (dense / (share ? shards : 1) + experts / (share ? expert_shards : 1));
@@ -124,21 +127,19 @@ MemoryTotals memory_of(const StepGraph& rank, const Options& options, const Runt
   } else {
     activations = live;
   }
-  const double casts = (dense + experts) * state.transient_weight;
+  const double casts = layout.zero == 3 ? 0 : (dense + experts) * state.transient_weight;  // fully sharded: the gathered layers above are the copies
   const double workspace = runtime.workspace_bytes + casts;
-  // Gradients that do not persist do not exist while the activations are fullest: the larger of the two moments counts.
-  double peak = weights + optimizer + cache + workspace;
-  peak += state.gradients_persist || !train ? gradients + activations : std::max(activations, gradients);
-
   totals.parameters_bytes = whole(weights);
   totals.gradients_bytes = whole(gradients);
   totals.optimizer_bytes = whole(optimizer);
   totals.activations_bytes = whole(activations);
   totals.kv_cache_bytes = whole(cache);
   totals.workspace_bytes = whole(workspace);
-  totals.peak_bytes = whole(peak);
+  // Gradients that do not persist do not exist while the activations are fullest: the larger of the two moments counts.
+  const Count moving = state.gradients_persist || !train ? totals.gradients_bytes + totals.activations_bytes : std::max(totals.activations_bytes, totals.gradients_bytes);
+  totals.peak_bytes = totals.parameters_bytes + totals.optimizer_bytes + totals.kv_cache_bytes + totals.workspace_bytes + moving;
   totals.capacity_bytes = device.memory_bytes;
-  totals.fits = peak <= device.memory_bytes;
+  totals.fits = to_double(totals.peak_bytes) <= device.memory_bytes;
   return totals;
 }
 

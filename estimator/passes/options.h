@@ -17,10 +17,11 @@ enum class Recompute : std::uint8_t { none, selective, full };
 enum class OptimizerChoice : std::uint8_t { adamw, sgd, none };
 enum class PipelineSchedule : std::uint8_t { one_f_one_b, gpipe, interleaved };
 
-// The parallel layout; every degree at least 1 and tp x pp x cp x dp = gpus.
+// The parallel layout; tp x pp x cp x dp = gpus.
 struct Layout {
   std::int64_t gpus = 1, gpus_per_node = 8;
-  std::int64_t tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1, dp = 1;
+  std::int64_t tp = 1, pp = 1, vpp = 1, cp = 1, ep = 1;
+  std::int64_t dp = 0;        // 0: derived from the rest
   std::int64_t etp = 0;       // tensor parallelism inside experts; 0: as tp (Megatron's default)
   std::int64_t dp_shard = 0;  // ranks that share one copy of the sharded state (0: all dp x cp)
   int zero = 0;               // 0..3; 3 = FSDP full shard
@@ -47,7 +48,7 @@ struct Options {
   bool cuda_graphs = false;
   Layout layout;
 
-  std::int64_t micro_batches() const { return gbs > 0 ? gbs / (mbs * layout.dp) : 1; }
+  std::int64_t micro_batches() const { return gbs > 0 ? gbs / (mbs * (layout.dp > 0 ? layout.dp : 1)) : 1; }
 };
 
 // The clock state that `automatic` means for a whole step: training runs for hours at the power limit, so its matmuls run at the sustained clock; a forward pass, prefill or

@@ -246,7 +246,7 @@ class Sharder {
     OpWork work;
     work.begin(out_.graph, work_context(options_, runtime));
     const std::int64_t group = layout_.dp * layout_.cp;
-    const std::int64_t expert_group = std::max<std::int64_t>(1, group / layout_.ep);
+    const std::int64_t expert_group = std::max<std::int64_t>(1, group * layout_.tp / (layout_.ep * layout_.expert_tp()));
     const std::int64_t stride = layout_.tp;
     double dense = 0, experts = 0;
     const std::size_t segments = out_.graph.segments.size();
@@ -266,7 +266,11 @@ class Sharder {
       reduce_gradients(once, dense, group, stride);
       reduce_gradients(once, experts, expert_group, stride * layout_.ep);
     }
-    if (runtime.autocast && state_.transient_weight > 0) weight_casts(dense + experts, once);
+    if (runtime.autocast && state_.transient_weight > 0) {
+      // Fully sharded parameters are cast before they are gathered, each rank its share.
+      const bool shares = layout_.zero == 3;
+      weight_casts(dense / (shares ? static_cast<double>(shard_ranks(group)) : 1) + experts / (shares ? static_cast<double>(shard_ranks(expert_group)) : 1), once);
+    }
     for (StepEntry& entry : out_.entries) {
       if (entry.phase != StepPhase::optimizer) continue;
       Operator& op = out_.graph.ops[entry.op];
@@ -345,7 +349,7 @@ std::vector<Stage> stages_of(const Graph& graph, const Layout& layout) {
   const auto total = static_cast<std::int64_t>(graph.layers.size());
   std::int64_t next = 0;
   for (std::int64_t p = 0; p < layout.pp; ++p) {
-    Stage stage{std::vector<std::int64_t>(graph.segments.size(), 0), 0, 1};
+    Stage stage{std::vector<std::int64_t>(graph.segments.size(), 0), 0, 1, p};
     const bool first = p == 0, last = p + 1 == layout.pp;
     for (std::size_t s = 0; s < graph.segments.size(); ++s) {
       const Segment& segment = graph.segments[s];

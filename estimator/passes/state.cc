@@ -31,8 +31,9 @@ StateBytes state_bytes(const Options& options, const Runtime& runtime) {
   return state;
 }
 
-WorkContext work_context(const Options& options, const Runtime& runtime) {
+WorkContext work_context(const Options& options, const Runtime& runtime, const Device* device) {
   WorkContext context;
+  context.device = device;
   context.attention = options.attention != AttentionKernel::fastest ? options.attention : runtime.attention;
   const StateBytes state = state_bytes(options, runtime);
   const bool accumulates = options.phase == Phase::train && runtime.fused_gradient_accumulation && state.gradient_dtype == DType::fp32 && bits_of(options.dtype) < 32;

@@ -47,6 +47,7 @@ struct Stage {
   std::vector<std::int64_t> repeats;  // by segment
   std::int64_t layers = 0;
   std::int64_t count = 1;  // stages like this one
+  std::int64_t index = 0;  // the first of them in the pipeline
 };
 
 // forward graph -> + backward, recomputation, optimizer.
@@ -58,10 +59,10 @@ StepGraph shard(const StepGraph& step, const Options& options, const Runtime& ru
 // The pipeline stages that differ (first, middle, last), each with how many there are; one stage without pipeline parallelism.
 std::vector<Stage> stages_of(const Graph& graph, const Layout& layout);
 
-// operators -> kernels, by the runtime's rules.
-std::vector<LoweredCall> lower(const StepGraph& step, const Options& options, const Runtime& runtime);
+// operators -> kernels, by the runtime's rules and what the device's libraries have.
+std::vector<LoweredCall> lower(const StepGraph& step, const Options& options, const Runtime& runtime, const Device& device);
 
-WorkContext work_context(const Options& options, const Runtime& runtime);
+WorkContext work_context(const Options& options, const Runtime& runtime, const Device* device = nullptr);
 
 // How precision, runtime and optimizer store the state of one parameter.
 struct StateBytes {
@@ -73,8 +74,8 @@ struct StateBytes {
 };
 StateBytes state_bytes(const Options& options, const Runtime& runtime);
 
-// Memory of the fullest rank.
-MemoryTotals memory_of(const StepGraph& rank, const Options& options, const Runtime& runtime, const Device& device);
+// Memory of one rank of the stage.
+MemoryTotals memory_of(const StepGraph& rank, const Stage& stage, const Options& options, const Runtime& runtime, const Device& device);
 
 // Fills MemoryTotals::breaks and would_fit when it does not fit: the setting that changes least and fits with room to spare, every other option kept. The setting gives exactly
 // would_fit_bytes when it is run (a test applies it).

@@ -47,24 +47,37 @@ bool parse(int argc, char** argv, Arguments& a) {
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     const auto value = [&]() -> std::string { return i + 1 < argc ? argv[++i] : ""; };
-    if (name == "--parts") a.parts = split(value(), ',');
-    else if (name == "--calls") a.input = value();
-    else if (name == "--output") a.output = value();
-    else if (name == "--budget") a.budget_s = std::atof(value().c_str());
-    else if (name == "--time") a.time_s = std::atof(value().c_str());
-    else if (name == "--limit") a.limit = static_cast<std::size_t>(std::atoll(value().c_str()));
-    else if (name == "--device") a.device = std::atoi(value().c_str());
-    else if (name == "--resume") a.resume = true;
-    else if (name == "--sustained") a.sustained = true;
-    else if (name == "--warm") a.warm = true;
-    else if (name == "--no-check") a.check = false;
-    else if (name == "--list") a.list = true;
+    if (name == "--parts")
+      a.parts = split(value(), ',');
+    else if (name == "--calls")
+      a.input = value();
+    else if (name == "--output")
+      a.output = value();
+    else if (name == "--budget")
+      a.budget_s = std::atof(value().c_str());
+    else if (name == "--time")
+      a.time_s = std::atof(value().c_str());
+    else if (name == "--limit")
+      a.limit = static_cast<std::size_t>(std::atoll(value().c_str()));
+    else if (name == "--device")
+      a.device = std::atoi(value().c_str());
+    else if (name == "--resume")
+      a.resume = true;
+    else if (name == "--sustained")
+      a.sustained = true;
+    else if (name == "--warm")
+      a.warm = true;
+    else if (name == "--no-check")
+      a.check = false;
+    else if (name == "--list")
+      a.list = true;
     else if (name == "--shard") {
       const auto parts = split(value(), '/');
       if (parts.size() != 2) return false;
       a.shard = static_cast<std::size_t>(std::atoll(parts[0].c_str()));
       a.shards = static_cast<std::size_t>(std::atoll(parts[1].c_str()));
-    } else return false;
+    } else
+      return false;
   }
   return a.shards > 0 && a.shard < a.shards;
 }
@@ -180,8 +193,7 @@ int main(int argc, char** argv) {
     options.progress = [&](std::size_t at, std::size_t of, const Measurement& m) {
       if (!m.ok()) {
         ++(m.reason.rfind("wrong", 0) == 0 ? wrong : refused);
-        if (first && told.size() < 25 && told.insert(m.reason).second)
-          fmt::print("  {} {} {}: {}\n", name_of(m.call.kernel), name_of(m.call.dtype), print_shape(m.call), m.reason);
+        if (first && told.size() < 25 && told.insert(m.reason).second) fmt::print("  {} {} {}: {}\n", name_of(m.call.kernel), name_of(m.call.dtype), print_shape(m.call), m.reason);
       }
       if (first && at % 200 == 0) {
         fmt::print("{} {}/{} {:.0f} s\n", job.name, at, of, elapsed());
@@ -191,9 +203,12 @@ int main(int argc, char** argv) {
     const double before = elapsed();
     const MeasuringResult result = measure_all(**runner, job.calls, options, done);
     if (first)
-      fmt::print("{}: {} measured, {} refused, {} wrong, {} there before, of {} in {:.1f} s{}\n", job.name, result.measurements.size() - refused - wrong, refused, wrong, result.skipped,
-                 job.calls.size(), elapsed() - before,
-                 result.end == EndOf::budget ? "; the budget is spent" : result.end == EndOf::interrupt ? "; interrupted" : result.end == EndOf::device ? "; too many failures in a row" : "");
+      fmt::print("{}: {} measured, {} refused, {} wrong, {} there before, of {} in {:.1f} s{}\n", job.name, result.measurements.size() - refused - wrong, refused, wrong,
+                 result.skipped, job.calls.size(), elapsed() - before,
+                 result.end == EndOf::budget      ? "; the budget is spent"
+                 : result.end == EndOf::interrupt ? "; interrupted"
+                 : result.end == EndOf::device    ? "; too many failures in a row"
+                                                  : "");
     std::fflush(stdout);
     if (wrong > 0) code = 1;
     if (result.end == EndOf::interrupt) code = 130;

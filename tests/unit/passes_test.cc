@@ -240,7 +240,7 @@ TEST(Memory, KeepsEachTensorOnce) {
   Device device;
   device.memory_bytes = 1e9;
   const Runtime runtime = plain_runtime();
-  const MemoryTotals memory = memory_of(rank_of(small_graph(), options, runtime), options, runtime, device);
+  const MemoryTotals memory = memory_of(rank_of(small_graph(), options, runtime), Stage{}, options, runtime, device);
   const std::int64_t parameters = 1600 + 4 * 2064 + 1600;
   EXPECT_EQ(static_cast<std::int64_t>(memory.parameters_bytes), 2 * parameters);
   EXPECT_EQ(static_cast<std::int64_t>(memory.optimizer_bytes), 4 * parameters);
@@ -257,7 +257,7 @@ TEST(Memory, RecomputationKeepsTheInputsAndOneLayer) {
   Device device;
   device.memory_bytes = 1e9;
   const Runtime runtime = plain_runtime();
-  const MemoryTotals memory = memory_of(rank_of(small_graph(), options, runtime), options, runtime, device);
+  const MemoryTotals memory = memory_of(rank_of(small_graph(), options, runtime), Stage{}, options, runtime, device);
   EXPECT_EQ(static_cast<std::int64_t>(memory.activations_bytes), 4 * 512 + (512 + 64 + 512 + 2048) + 128 + 512 + 3200 + 128);
 }
 
@@ -267,7 +267,7 @@ TEST(Memory, NamesTheTermThatBreaksItAndASettingThatFits) {
   device.memory_bytes = 120000;  // 11,456 parameters x 18 bytes = 206 kB
   const Runtime runtime = plain_runtime();
   const Graph graph = small_graph();
-  MemoryTotals memory = memory_of(rank_of(graph, options, runtime), options, runtime, device);
+  MemoryTotals memory = memory_of(rank_of(graph, options, runtime), Stage{}, options, runtime, device);
   ASSERT_FALSE(memory.fits);
   advise_memory(memory, graph, options, runtime, device);
   EXPECT_NE(memory.breaks.find("optimizer states"), std::string::npos) << memory.breaks;
@@ -289,14 +289,14 @@ TEST(Memory, TheSettingThatFitsGivesWhatItSays) {
       options = *resolve_options(options, graph, warnings);
       Device device;
       device.memory_bytes = capacity;
-      MemoryTotals memory = memory_of(rank_of(graph, options, runtime), options, runtime, device);
+      MemoryTotals memory = memory_of(rank_of(graph, options, runtime), Stage{}, options, runtime, device);
       if (memory.fits) continue;
       advise_memory(memory, graph, options, runtime, device);
       if (memory.would_fit.empty()) continue;
       const Options& tried = memory.would_fit_options;
       const StepGraph step = differentiate(graph, tried);
       Count peak = 0;
-      for (const Stage& stage : stages_of(step.graph, tried.layout)) peak = std::max(peak, memory_of(shard(step, tried, runtime, stage), tried, runtime, device).peak_bytes);
+      for (const Stage& stage : stages_of(step.graph, tried.layout)) peak = std::max(peak, memory_of(shard(step, tried, runtime, stage), stage, tried, runtime, device).peak_bytes);
       EXPECT_DOUBLE_EQ(to_double(peak), memory.would_fit_bytes) << memory.would_fit;
       EXPECT_LT(to_double(peak), capacity) << memory.would_fit;
       ASSERT_TRUE(resolve_options(tried, graph, warnings)) << memory.would_fit;
@@ -327,6 +327,9 @@ TEST(ResolveOptions, RefusesWhatDoesNotDivide) {
                               {"--tp", [](Options& o) { o.layout.gpus = o.layout.tp = 3, o.gbs = 2; }},
                               {"--pp", [](Options& o) { o.layout.gpus = o.layout.pp = 5, o.gbs = 2; }},
                               {"--dp", [](Options& o) { o.layout.gpus = 8, o.layout.dp = 3, o.gbs = 0; }},
+                              {"--dp", [](Options& o) { o.layout.gpus = 4, o.layout.dp = 1, o.gbs = 0; }},
+                              {"--tp", [](Options& o) { o.layout.gpus = 8, o.layout.tp = o.layout.pp = 1 << 24, o.layout.cp = 1 << 16; }},
+                              {"--dp-shard", [](Options& o) { o.layout.gpus = 8, o.layout.zero = 3, o.layout.dp_shard = 3, o.gbs = 0; }},
                               {"--mbs", [](Options& o) { o.mbs = 0; }},
                               {"--zero", [](Options& o) { o.layout.zero = 4; }}};
   for (const Refusal& refusal : refusals) {
