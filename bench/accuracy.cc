@@ -38,8 +38,7 @@ struct Ratios {
   }
 };
 
-constexpr const char* kHead =
-    "| rows | n | ideal roofline | roofline / 0.8 + 3 us | model | calibrated |\n|---|---:|---:|---:|---:|---:|\n";
+constexpr const char* kHead = "| rows | n | ideal roofline | roofline / 0.8 + 3 us | model | calibrated |\n|---|---:|---:|---:|---:|---:|\n";
 
 const char* bucket_of(double seconds) {
   return seconds < 10e-6 ? "under 10 us" : seconds < 50e-6 ? "10 to 50 us" : seconds < 200e-6 ? "50 to 200 us" : seconds < 1e-3 ? "200 us to 1 ms" : "above 1 ms";
@@ -79,7 +78,8 @@ std::string coverage(const std::map<std::string, std::vector<double>>& logs) {
     std::vector<double> one;
     for (std::size_t i = 0; i < values.size(); i += 2) one.push_back(values[i]);
     std::sort(one.begin(), one.end());
-    const double low = one[static_cast<std::size_t>(0.1 * static_cast<double>(one.size() - 1))], high = one[static_cast<std::size_t>(std::ceil(0.9 * static_cast<double>(one.size() - 1)))];
+    const double low = one[static_cast<std::size_t>(0.1 * static_cast<double>(one.size() - 1))],
+                 high = one[static_cast<std::size_t>(std::ceil(0.9 * static_cast<double>(one.size() - 1)))];
     for (std::size_t i = 1; i < values.size(); i += 2) inside += values[i] >= low && values[i] <= high, ++all;
   }
   return all == 0 ? "too few rows" : fmt::format("{:.0f} % of {} rows inside", 100.0 * static_cast<double>(inside) / static_cast<double>(all), all);
@@ -157,9 +157,11 @@ int main(int argc, char** argv) {
   std::string out =
       "# Accuracy\n\n"
       "Written by `bench/accuracy`; do not edit the tables. Errors are |predicted / measured - 1| in percent: mean / median / 90th percentile / signed mean.\n\n"
-      "**Split.** A row is kept out of every fit when bit 33 of the FNV-1a hash of its printed shape is set: about half of all shapes, the same ones on every device, dtype and source. All tables are of kept-out "
+      "**Split.** A row is kept out of every fit when bit 33 of the FNV-1a hash of its printed shape is set: about half of all shapes, the same ones on every device, dtype and "
+      "source. All tables are of kept-out "
       "rows only, except that no fit was made on fp8 rows of public data.\n\n"
-      "**Columns.** *ideal roofline*: max(FLOPs / data-sheet peak, bytes / data-sheet bandwidth). *model*: data sheet and the constants of the architecture; it was developed with the public A100, B200, L40S, "
+      "**Columns.** *ideal roofline*: max(FLOPs / data-sheet peak, bytes / data-sheet bandwidth). *model*: data sheet and the constants of the architecture; it was developed with "
+      "the public A100, B200, L40S, "
       "T4 and L4 rows and the attention rows in view, see docs/model-kernels.md. *calibrated*: with the device's layer, and the protocol layer of the row's source.\n\n";
   std::map<std::string, std::string> intervals;
   for (auto& [id, device] : devices) {
@@ -192,10 +194,14 @@ int main(int argc, char** argv) {
     out += "\n";
     intervals[device.machine.device.name] = coverage(logs);
   }
-  out += "## Intervals\n\nThe 80 % interval of a family reaches from the 10th to the 90th percentile of log(measured / predicted). Taken from one half of the kept-out rows, tried on the other:\n\n| device | |\n|---|---|\n";
+  out +=
+      "## Intervals\n\nThe 80 % interval of a family reaches from the 10th to the 90th percentile of log(measured / predicted). Taken from one half of the kept-out rows, tried on "
+      "the other:\n\n| device | |\n|---|---|\n";
   for (const auto& [name, text] : intervals) out += fmt::format("| {} | {} |\n", name, text);
-  out += "\n## Physical constants of the H200 alone\n\nbf16 GEMM of other devices: constants that the H200's own rows gave stand in for theirs, and at most 50 of their rows give the protocol's (launch, warm operands, clock). "
-         "What the H200 does not tell stays as the architecture's layer has it.\n\n| device | n | mean | median | p90 | bias |\n|---|---:|---:|---:|---:|---:|\n";
+  out +=
+      "\n## Physical constants of the H200 alone\n\nbf16 GEMM of other devices: constants that the H200's own rows gave stand in for theirs, and at most 50 of their rows give the "
+      "protocol's (launch, warm operands, clock). "
+      "What the H200 does not tell stays as the architecture's layer has it.\n\n| device | n | mean | median | p90 | bias |\n|---|---:|---:|---:|---:|---:|\n";
   for (const char* id : {"h100_sxm", "a100_sxm_80gb", "b200_sxm"}) {
     if (devices.contains(id)) out += transfer(data, devices[id], id);
   }

@@ -23,11 +23,12 @@ struct Arguments {
 };
 
 Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments& arguments) {
-  CommandParser parser("calibrate",
-                       "Fits the constants of the kernel-time model to measured kernels and writes them as calibration layers: the device's own constants to the file of -o, and beside it "
-                       "'<file>@<protocol>.yaml' for each way of timing that the rows' column 'source' names. Half of the shapes are kept out of the fit; the errors printed are theirs.",
-                       {"rooftile calibrate --from h100.csv --device h100_sxm -o rooftile/calibrations/h100_sxm.yaml",
-                        "rooftile calibrate --from a100.csv --device a100_sxm_80gb --protocol-only --rows 50 -o a100_sxm_80gb.yaml"});
+  CommandParser parser(
+      "calibrate",
+      "Fits the constants of the kernel-time model to measured kernels and writes them as calibration layers: the device's own constants to the file of -o, and beside it "
+      "'<file>@<protocol>.yaml' for each way of timing that the rows' column 'source' names. Half of the shapes are kept out of the fit; the errors printed are theirs.",
+      {"rooftile calibrate --from h100.csv --device h100_sxm -o rooftile/calibrations/h100_sxm.yaml",
+       "rooftile calibrate --from a100.csv --device a100_sxm_80gb --protocol-only --rows 50 -o a100_sxm_80gb.yaml"});
   parser.option("--from", arguments.from, "recorded kernel times: op,dtype,shape,measured_us,...", "Options", "FILE");
   parser.option("--device", arguments.device, "device id or FILE", "Options", "NAME|FILE");
   parser.option("-o,--output", arguments.output, "the device layer; without it only the tables are printed", "Options", "FILE.yaml");
@@ -35,7 +36,8 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   parser.option("--library", arguments.library, "library version that ran the kernels, for the file", "Options", "TEXT");
   parser.option("--default-protocol", arguments.standard, "the protocol that applies when none is named: one call in a stream kept busy", "Options", "NAME");
   parser.flag("--protocol-only", arguments.protocol_only, "fit what belongs to the way of timing, keep the physical constants");
-  parser.option("--calibration", arguments.base, "a layer whose constants hold: only what it lacks is fitted; with --protocol-only it may be another device's", "Options", "NAME|FILE");
+  parser.option("--calibration", arguments.base, "a layer whose constants hold: only what it lacks is fitted; with --protocol-only it may be another device's", "Options",
+                "NAME|FILE");
   parser.option("--rows", arguments.most_rows, "fit on at most N rows", "Options", "N");
   parser.option("--date", arguments.date, "of the fit, YYYY-MM-DD (default today)", "Options", "DATE");
   parser.flag("--quick", arguments.quick, "measure on the GPU present for less than a minute");
@@ -63,8 +65,8 @@ std::string constants_table(const DeviceFit& fit, std::size_t width, bool color)
   for (const FitReport& report : fit.constants) {
     const FittedConstant& c = report.constant;
     std::vector<Cell> row;
-    for (std::string text : {report.block, c.constant.key, c.constant.protocol, fmt::format("{:.4g}", c.constant.start), fmt::format("{:.4g}", c.value), fmt::format("{}", c.rows_seen),
-                             std::string(c.fitted ? "" : "stays")})
+    for (std::string text : {report.block, c.constant.key, c.constant.protocol, fmt::format("{:.4g}", c.constant.start), fmt::format("{:.4g}", c.value),
+                             fmt::format("{}", c.rows_seen), std::string(c.fitted ? "" : "stays")})
       row.push_back({std::move(text)});
     table.rows.push_back(std::move(row));
   }
@@ -100,7 +102,8 @@ Result<void> lay_over(Session& session, const std::string& name, Machine& machin
 
 Result<bool> calibrate(const Arguments& arguments) {
   if (arguments.from.empty()) {
-    return fail(ErrorCode::unavailable, "this build runs no measuring campaign of its own", "--from", "give recorded kernel times: rooftile calibrate --from FILE.csv --device NAME");
+    return fail(ErrorCode::unavailable, "this build runs no measuring campaign of its own", "--from",
+                "give recorded kernel times: rooftile calibrate --from FILE.csv --device NAME");
   }
   if (arguments.quick) return fail(ErrorCode::usage, "--quick measures on a GPU; it has no meaning with --from", "--quick");
   if (arguments.device.empty()) return fail(ErrorCode::usage, "--from needs to know whose times these are", "--device", "rooftile devices lists the names");

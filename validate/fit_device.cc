@@ -58,7 +58,9 @@ class DeviceFitter {
       if (!c.protocol) add("");
       if (c.protocol) {
         // Whether an engine's call does more than the kernel is asked only of rows that do not say what ran.
-        const auto says = [&](const std::string& protocol) { return std::any_of(chosen.begin(), chosen.end(), [&](const FitRow& r) { return r.kernel_known && r.protocol == protocol; }); };
+        const auto says = [&](const std::string& protocol) {
+          return std::any_of(chosen.begin(), chosen.end(), [&](const FitRow& r) { return r.kernel_known && r.protocol == protocol; });
+        };
         for (const std::string& protocol : protocols) {
           if (c.key == "protocol.kv_write" && says(protocol)) continue;
           if (c.key == "protocol.clock_factor" && protocol == reference && !options_.keep && options_.physical) continue;
@@ -85,7 +87,12 @@ class DeviceFitter {
 
   Fact fact_of(const FittedConstant& c, const std::string& block, std::size_t rows) const {
     const bool at_bound = c.value <= c.constant.lowest * 1.001 || c.value >= c.constant.highest * 0.999;
-    return Fact{.key = c.constant.key, .value = c.value, .unit = c.constant.unit, .source = "rows", .kind = "fitted", .date = options_.date,
+    return Fact{.key = c.constant.key,
+                .value = c.value,
+                .unit = c.constant.unit,
+                .source = "rows",
+                .kind = "fitted",
+                .date = options_.date,
                 .note = fmt::format("{}, {} rows of which half were kept out; {} fitted rows see it; started at {:.4g}{}", block, rows, c.rows_seen, c.constant.start,
                                     at_bound ? "; at the end of its allowed range" : "")};
   }
@@ -117,7 +124,8 @@ std::vector<Candidate> shared_candidates(const Machine& machine) {
 }
 
 std::vector<Candidate> protocol_candidates() {
-  return {{"protocol.launch_s", "launch_s", 2e-7, 6e-5, 2e-6, "s", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}, {"protocol.clock_factor", "", 0.6, 1.1, 1, "1", true}};
+  return {
+      {"protocol.launch_s", "launch_s", 2e-7, 6e-5, 2e-6, "s", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}, {"protocol.clock_factor", "", 0.6, 1.1, 1, "1", true}};
 }
 
 void append(std::vector<Candidate>& to, std::vector<Candidate> more) { to.insert(to.end(), more.begin(), more.end()); }
@@ -140,7 +148,10 @@ Result<void> fit_gemm(DeviceFitter& fitter, const Rows& rows, const Machine& mac
     if (dtype == order.front().second) append(candidates, shared_candidates(machine));
     append(candidates, protocol_candidates());
     const std::string family = "gemm." + name;
-    if (auto done = fitter.block("gemm " + name, [&](const FitRow& row) { return row.family == family; }, candidates); !done) return done;
+    if (auto done = fitter.block(
+            "gemm " + name, [&](const FitRow& row) { return row.family == family; }, candidates);
+        !done)
+      return done;
 
     // Kernels for other alignments: the rate of their family of instructions.
     std::vector<Candidate> rates;
@@ -152,7 +163,10 @@ Result<void> fit_gemm(DeviceFitter& fitter, const Rows& rows, const Machine& mac
       rates.push_back({"gemm.family." + f.name + ".nt_slowdown", "", 1, 3, 1.2});
     }
     append(rates, protocol_candidates());
-    if (auto done = fitter.block("gemm " + name + " misaligned", [&](const FitRow& row) { return row.family == family + ".misaligned"; }, rates); !done) return done;
+    if (auto done = fitter.block(
+            "gemm " + name + " misaligned", [&](const FitRow& row) { return row.family == family + ".misaligned"; }, rates);
+        !done)
+      return done;
   }
   return {};
 }
@@ -172,9 +186,11 @@ Result<void> fit_attention(DeviceFitter& fitter, const Rows& rows, const Machine
                                          {prefix + own + "overlap_p", prefix + "overlap_p", 1, 6, 1.5},
                                          {prefix + "tile_tail", "attention.tile_tail", 0, 1.5, 0.5},
                                          {prefix + own + "tile_s", "attention.tile_s", 1e-7, 1e-5, 2.5e-6, "s"}};
-    if (pass == Pass::fwd) append(candidates, {{prefix + "combine_s", "attention.combine_s", 5e-7, 1e-5, 3e-6, "s"}, {prefix + "decode.efficiency", "attention.decode.efficiency", 0.3, 1, 0.75}});
+    if (pass == Pass::fwd)
+      append(candidates, {{prefix + "combine_s", "attention.combine_s", 5e-7, 1e-5, 3e-6, "s"}, {prefix + "decode.efficiency", "attention.decode.efficiency", 0.3, 1, 0.75}});
     if (pass == Pass::bwd) append(candidates, {{prefix + "bwd.wide_head", "", 0.2, 1, 0.8}});
-    append(candidates, {{"protocol.attention_call_s", "", 0, 3e-5, 0, "s", true}, {"protocol.kv_write", "", 0, 1, 0, "1", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}});
+    append(candidates,
+           {{"protocol.attention_call_s", "", 0, 3e-5, 0, "s", true}, {"protocol.kv_write", "", 0, 1, 0, "1", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}});
     const Select select = [&](const FitRow& row) { return row.call.kernel == KernelClass::attention && row.call.pass == pass && kernel_of(row) == kernel; };
     if (auto done = fitter.block(fmt::format("attention {} {}", direction, name_of(kernel)), select, candidates); !done) return done;
   }
@@ -182,7 +198,9 @@ Result<void> fit_attention(DeviceFitter& fitter, const Rows& rows, const Machine
 }
 
 Result<void> fit_streams(DeviceFitter& fitter, const Rows& rows) {
-  const auto streams = [](const FitRow& row) { return row.call.kernel != KernelClass::gemm && row.call.kernel != KernelClass::attention && row.call.kernel != KernelClass::collective; };
+  const auto streams = [](const FitRow& row) {
+    return row.call.kernel != KernelClass::gemm && row.call.kernel != KernelClass::attention && row.call.kernel != KernelClass::collective;
+  };
   std::vector<Candidate> candidates = {{"dram.efficiency", "", 0.4, 1, 0.9}, {"sm.bytes_per_clock", "", 10, 200, 64}};
   for (const KernelClass kernel : {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::embedding, KernelClass::cross_entropy,
                                    KernelClass::optimizer, KernelClass::pointwise}) {
@@ -269,7 +287,8 @@ Result<DeviceFit> fit_device(Machine machine, std::vector<FitRow> rows, const De
   }
   fit.rows = rows.size();
   fit.fitted_rows = static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), [](const FitRow& row) { return !row.kept_out; }));
-  if (fit.fitted_rows == 0) return fail(ErrorCode::invalid, "no row can be used for a fit", options.source_file, "rows need op, dtype, shape and measured_us that this device can run");
+  if (fit.fitted_rows == 0)
+    return fail(ErrorCode::invalid, "no row can be used for a fit", options.source_file, "rows need op, dtype, shape and measured_us that this device can run");
 
   CalibrationLayer own;
   own.level = LayerLevel::device;
@@ -277,8 +296,9 @@ Result<DeviceFit> fit_device(Machine machine, std::vector<FitRow> rows, const De
   own.library = options.library;
   layers.push_back(own);
   DeviceFitter fitter(machine, rows, options, fit);
-  for (const auto& step : {std::function<Result<void>()>([&] { return fit_gemm(fitter, rows, machine); }), std::function<Result<void>()>([&] { return fit_attention(fitter, rows, machine); }),
-                           std::function<Result<void>()>([&] { return fit_streams(fitter, rows); })}) {
+  for (const auto& step :
+       {std::function<Result<void>()>([&] { return fit_gemm(fitter, rows, machine); }), std::function<Result<void>()>([&] { return fit_attention(fitter, rows, machine); }),
+        std::function<Result<void>()>([&] { return fit_streams(fitter, rows); })}) {
     if (auto done = step(); !done) return tl::unexpected<Error>(done.error());
   }
 
@@ -340,8 +360,8 @@ std::string calibration_yaml(const CalibrationLayer& layer, const std::string& t
   }
   if (!layer.residuals.empty()) out += "\nresiduals: # of rows kept out of the fit\n";
   for (const auto& [family, r] : layer.residuals) {
-    out += fmt::format("  {}: {{rows: {}, mean_abs: {:.4f}, median_abs: {:.4f}, p90_abs: {:.4f}, bias: {:.4f}, q10: {:.4f}, q90: {:.4f}}}\n", family, r.rows, r.mean_abs, r.median_abs,
-                       r.p90_abs, r.bias, r.q10, r.q90);
+    out += fmt::format("  {}: {{rows: {}, mean_abs: {:.4f}, median_abs: {:.4f}, p90_abs: {:.4f}, bias: {:.4f}, q10: {:.4f}, q90: {:.4f}}}\n", family, r.rows, r.mean_abs,
+                       r.median_abs, r.p90_abs, r.bias, r.q10, r.q90);
   }
   if (!layer.validity.empty()) out += "\nvalidity: # sizes that the rows span\n";
   for (const auto& [family, ranges] : layer.validity) {

@@ -60,7 +60,7 @@ struct Constants {
   std::array<double, kKernelClasses> backward_efficiency;
   std::array<std::array<double, 2>, kKernelClasses> fixed_s{};  // by class and pass: what further kernels and their waits add to a call (column sums in a second kernel)
   std::array<std::array<double, 2>, kKernelClasses> floor_s{};  // by class and pass: least time of one CTA's share, however small the call
-  std::array<double, kKernelClasses> spec_p90;  // stated error where no residuals are known
+  std::array<double, kKernelClasses> spec_p90;                  // stated error where no residuals are known
   std::vector<std::string> missing;
 };
 

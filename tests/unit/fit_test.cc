@@ -65,8 +65,8 @@ const FittedConstant& find(const std::vector<FittedConstant>& constants, const s
 TEST(Fit, FindsPerturbedConstantsAgain) {
   const Machine machine = machine_of("h100_sxm");
   const auto rows = synthetic(machine, gemms(400), {{"gemm.bf16.eta", 0.70}, {"gemm.bf16.operand_efficiency", 0.75}, {"protocol.launch_s", 4e-6}});
-  const std::vector<FitConstant> constants = {{"gemm.bf16.eta", "1", 0.86, 0.3, 1.05, "", 0}, {"gemm.bf16.operand_efficiency", "1", 0.87, 0.3, 1, "", 0},
-                                              {"protocol.launch_s", "s", 2e-6, 2e-7, 6e-5, "", 0}};
+  const std::vector<FitConstant> constants = {
+      {"gemm.bf16.eta", "1", 0.86, 0.3, 1.05, "", 0}, {"gemm.bf16.operand_efficiency", "1", 0.87, 0.3, 1, "", 0}, {"protocol.launch_s", "s", 2e-6, 2e-7, 6e-5, "", 0}};
   const auto fitted = fit_constants(machine, rows, constants);
   ASSERT_TRUE(fitted) << describe(fitted.error());
   EXPECT_NEAR(find(*fitted, "gemm.bf16.eta").value, 0.70, 0.007);
