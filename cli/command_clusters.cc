@@ -31,7 +31,7 @@ int run_clusters(const Invocation& invocation) {
     if (!cluster) return report_error(cluster.error());
     const std::string head =
         fmt::format("{}: {}, {} GPUs per node\nread from {}\n\n", printable(cluster->id), printable(cluster->name), cluster->gpus_per_node, printable(cluster->file));
-    return print_text(*output, (arguments->json ? "" : head) + render(facts_listing(cluster->facts), *arguments, *output));
+    return print_text(*output, (arguments->json ? "" : head) + render_facts(cluster->facts, *arguments, *output));
   }
   Listing listing;
   listing.table.columns = {{"id", Align::left}, {"name", Align::left, 1, 16}, {"GPUs per node"}, {"in a node", Align::left}, {"between nodes", Align::left}};

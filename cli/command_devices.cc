@@ -38,15 +38,14 @@ int run_lint(const DataPath& data, Output& output) {
 }
 
 int show(const Device& device, const ListingArguments& arguments, Output& output) {
-  const Listing facts = facts_listing(device.facts);
-  if (arguments.json) return print_text(output, render(facts, arguments, output));
+  if (arguments.json) return print_text(output, render_facts(device.facts, arguments, output));
   std::string text = fmt::format("{}: {}\n{} ({}), compute capability {}.{}, {} SMs\nread from {}\n\n", device.id, printable(device.name), name_of(device.architecture),
                                  printable(device.variant), device.compute_capability / 10, device.compute_capability % 10, device.sms, printable(device.file));
   text += fmt::format("peak, dense, at {}:\n", human(device.peak_clock_hz, "Hz"));
   for (const DTypeInfo& info : kDTypes) {
     if (device.rate(info.dtype).peak_flops > 0) text += fmt::format("  {:<9} {}\n", info.name, human(device.rate(info.dtype).peak_flops, "FLOP/s"));
   }
-  return print_text(output, text + "\n" + render(facts, arguments, output));
+  return print_text(output, text + "\n" + render_facts(device.facts, arguments, output));
 }
 
 }  // namespace

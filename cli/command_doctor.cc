@@ -21,11 +21,6 @@ constexpr bool kHaveCuda = true;
 #else
 constexpr bool kHaveCuda = false;
 #endif
-#ifdef ROOFTILE_HAVE_ONNX
-constexpr bool kHaveOnnx = true;
-#else
-constexpr bool kHaveOnnx = false;
-#endif
 
 std::string compiler() {
 #if defined(__clang__)
@@ -62,7 +57,6 @@ int run_doctor(const Invocation& invocation) {
   count("calibrations", DataKind::calibration);
   count("runtimes", DataKind::runtime);
   count("clusters", DataKind::cluster);
-  line("ONNX graphs", kHaveOnnx ? "yes" : "no: not in this build");
   line("measuring on a GPU", kHaveCuda ? "built in" : "no: built without CUDA (estimates need none); configure with -DROOFTILE_CUDA=ON and a CUDA compiler");
   line("CUDA compiler",
        std::filesystem::exists("/usr/local/cuda/bin/nvcc") || std::getenv("CUDACXX") ? "found" : "not found: only building the kernels needs it (CUDA toolkit, or set CUDACXX)");

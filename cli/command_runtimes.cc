@@ -48,7 +48,7 @@ int run_runtimes(const Invocation& invocation) {
   if (!arguments->show.empty()) {
     const auto runtime = load(data, arguments->show);
     if (!runtime) return report_error(runtime.error());
-    return print_text(*output, (arguments->json ? "" : description(*runtime)) + render(facts_listing(runtime->facts), *arguments, *output));
+    return print_text(*output, (arguments->json ? "" : description(*runtime)) + render_facts(runtime->facts, *arguments, *output));
   }
   Listing listing;
   listing.table.columns = {{"id", Align::left}, {"name", Align::left}, {"version", Align::left}, {"gap"}, {"host launch"}, {"mixed precision", Align::left}};

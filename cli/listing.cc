@@ -1,5 +1,6 @@
 #include "cli/listing.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/command_parser.h"
@@ -65,15 +66,24 @@ std::string render(const Listing& listing, const ListingArguments& arguments, co
   return out + "\n";
 }
 
-Listing facts_listing(std::span<const Fact> facts) {
+std::string render_facts(std::span<const Fact> facts, const ListingArguments& arguments, const Output& output) {
   Listing listing;
-  listing.table.columns = {{"key", Align::left},     {"value", Align::left},         {"kind", Align::left},
-                           {"date", Align::left, 2}, {"source", Align::left, 1, 24}, {"note", Align::left, 3, 20}};
+  listing.table.columns = {{"key", Align::left}, {"value", Align::left}, {"kind", Align::left}, {"date", Align::left}, {"source", Align::left}, {"note", Align::left}};
+  std::vector<std::string> sources;
   for (const Fact& fact : facts) {
     const std::string key = fact.section.empty() ? fact.key : fact.section + ": " + fact.key;
-    listing.row({printable(key), printable(print_quantity({fact.value, fact.unit})), printable(fact.kind), printable(fact.date), printable(fact.source), printable(fact.note)});
+    std::string source = printable(fact.source);
+    if (!arguments.json && !source.empty()) {
+      const auto known = std::find(sources.begin(), sources.end(), source);
+      const std::string mark = "[" + std::to_string(known - sources.begin() + 1) + "]";
+      if (known == sources.end()) sources.push_back(source);
+      source = mark;
+    }
+    listing.row({printable(key), printable(print_quantity({fact.value, fact.unit})), printable(fact.kind), printable(fact.date), source, printable(fact.note)});
   }
-  return listing;
+  std::string out = render(listing, arguments, output);
+  for (std::size_t i = 0; i < sources.size(); ++i) out += "[" + std::to_string(i + 1) + "] " + sources[i] + "\n";
+  return out;
 }
 
 int print_text(Output& output, std::string_view text) {

@@ -32,8 +32,8 @@ struct Listing {
 };
 std::string render(const Listing& listing, const ListingArguments& arguments, const Output& output);
 
-// The numbers of a data file with where they come from.
-Listing facts_listing(std::span<const Fact> facts);
+// The numbers of a data file with where they come from. As a table, sources are numbers that a list below explains: they are long and few.
+std::string render_facts(std::span<const Fact> facts, const ListingArguments& arguments, const Output& output);
 
 // Writes text and gives the exit code.
 int print_text(Output& output, std::string_view text);

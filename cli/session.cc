@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
 #include "cli/install_path.h"
 #include "estimator/passes/predict.h"
@@ -26,6 +28,16 @@ std::vector<Warning> idle_options(const Request& request, const Model& model) {
   if (request.layers > 0 && model.format == ModelFormat::onnx) idle("layers", "an ONNX graph has the layers that it has");
   if (request.seq_given && model.format != ModelFormat::onnx && model.spec.kind == ModelKind::vision) idle("seq", "an image has as many tokens as patches");
   return warnings;
+}
+
+// Told by the first bytes, so that a file of weights is not read to find out.
+bool begins_like_onnx(const std::filesystem::path& file) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return false;
+  char head[512];
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(head, sizeof head);
+  return stream.gcount() > 0 && sniff_model({head, static_cast<std::size_t>(stream.gcount())}) == ModelFormat::onnx;
 }
 
 // bf16 is the default where the device has it. A dtype that was asked for and that the device's units cannot do is refused.
@@ -56,12 +68,15 @@ Result<const Model*> Session::model(const std::string& name_or_file) {
   auto file = data_.find(DataKind::model, name_or_file);
   if (!file) return tl::unexpected<Error>(file.error());
   model->file = *file;
-  auto text = read_text(*file, std::size_t{4} << 30);
-  if (!text) return tl::unexpected<Error>(text.error());
-  model->format = sniff_model(*text);
-  if (model->format == ModelFormat::onnx) {
-    model->onnx = std::move(*text);
+  if (begins_like_onnx(*file)) {
+    model->format = ModelFormat::onnx;
+    auto onnx = read_onnx(*file);
+    if (!onnx) return tl::unexpected<Error>(onnx.error());
+    model->onnx = std::move(*onnx);
   } else {
+    auto text = read_text(*file);
+    if (!text) return tl::unexpected<Error>(text.error());
+    model->format = sniff_model(*text) == ModelFormat::onnx ? ModelFormat::yaml : sniff_model(*text);
     auto spec = model->format == ModelFormat::yaml ? read_yaml_model(*text, file->string()) : read_hf_config(*text, file->string());
     if (!spec) return tl::unexpected<Error>(spec.error());
     model->spec = std::move(*spec);
@@ -99,8 +114,8 @@ Result<const Graph*> Session::graph_of(const Model& model, const Request& reques
   GraphKey key = {&model, options.phase, options.dtype, options.mbs, options.seq, options.context, request.layers, options.attention, request.dims};
   if (graph_ && key == graph_key_) return &*graph_;
   graph_.reset();
-  if (model.format == ModelFormat::onnx) return fail(ErrorCode::unsupported, "this build reads no ONNX graphs", model.file.string());
   Result<Graph> graph = [&]() -> Result<Graph> {
+    if (model.onnx) return model.onnx->bind({request.dims.begin(), request.dims.end()}, options);
     if (request.layers == 0) return expand(model.spec, options);
     ModelSpec spec = model.spec;
     spec.layers = request.layers;
@@ -128,15 +143,24 @@ Result<Prediction> Session::predict(const Model& model, Request request) {
     options.mode = Mode::model;
   }
   if (const auto settled = settle_dtype(request, (*machine)->device, warnings); !settled) return tl::unexpected<Error>(settled.error());
-  if (options.seq == 0) {
+  if (model.onnx && model.onnx->contains_gradients() && options.phase == Phase::train) {
+    options.phase = Phase::forward;
+    warnings.push_back({"graph_contains_gradients", "the graph holds its own backward pass: it is costed as it is"});
+  }
+  if (options.seq == 0 && !model.onnx) {
     const std::int64_t most = model.spec.max_positions;
     options.seq = most > 0 ? std::min<std::int64_t>(most, 4096) : 4096;
   }
   const auto graph = graph_of(model, request);
   if (!graph) return tl::unexpected<Error>(graph.error());
+  if (model.onnx) {
+    options.seq = (*graph)->seq;
+    options.mbs = (*graph)->batch;
+  }
   auto prediction = rooftile::predict(**graph, options, **machine, **runtime, timer(**machine, options.mode, step_clocks(options)));
   if (prediction) {
     prediction->runtime = (*runtime)->id;
+    if (model.onnx) prediction->parameters = prediction->parameters_active = model.onnx->parameters().all;
     prediction->warnings.insert(prediction->warnings.begin(), warnings.begin(), warnings.end());
   }
   return prediction;

@@ -19,16 +19,17 @@
 #include "frontends/hardware_files.h"
 #include "frontends/model_files.h"
 #include "frontends/model_spec.h"
+#include "frontends/onnx/onnx_model.h"
 
 namespace rooftile {
 
-// A model file as read: a description, or the bytes of an ONNX graph.
+// A model file as read: a description, or an ONNX graph.
 struct Model {
   std::string name;  // as it was asked for
   std::filesystem::path file;
   ModelFormat format = ModelFormat::yaml;
   ModelSpec spec;
-  std::string onnx;
+  std::optional<OnnxModel> onnx;
 };
 
 class Session {

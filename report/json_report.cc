@@ -160,6 +160,7 @@ void write_row(JsonWriter& json, const OpRow& row) {
   json.field("split_k", row.split_k);
   json.field("waves", row.waves);
   json.field("attainable_s", row.attainable_s);
+  json.field("peak_s", row.peak_s);
   json.open("loss_s");
   for (std::size_t i = 0; i < kLosses; ++i) json.field(kLossNames[i], row.loss_s[i]);
   json.close();

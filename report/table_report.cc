@@ -114,7 +114,7 @@ std::vector<Line> verdict_lines(const Prediction& prediction, const Summary& sum
   lines.push_back({"Memory", memory_text(totals.memory), totals.memory.fits ? Tint::green : Tint::red});
   lines.push_back({"", memory_terms(totals.memory)});
   const std::vector<std::string> rates = {fmt::format("{} (80 % interval {} to {})", human(step_s, "s"), human(totals.step_time_low_s, "s"), human(totals.step_time_high_s, "s")),
-                                          fmt::format("  {} tokens/s/GPU", grouped(static_cast<std::int64_t>(std::min(totals.tokens_per_s_per_gpu + 0.5, 9e18)))),
+                                          fmt::format("  {} tokens/s/GPU", rounded(totals.tokens_per_s_per_gpu)),
                                           fmt::format("  {} TFLOP/s/GPU", significant(totals.tflops_per_gpu)), fmt::format("  MFU {}", percent(totals.mfu)),
                                           fmt::format("  HFU {}", percent(totals.hfu))};
   std::vector<std::string> whole;

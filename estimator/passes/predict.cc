@@ -34,6 +34,21 @@ StageResult run_stage(const StepGraph& step, const Options& options, const Runti
 
 Grade grade_of(double share) { return share >= kExcellent ? Grade::excellent : share >= kAcceptable ? Grade::acceptable : Grade::danger; }
 
+// Seconds of one launch at the data-sheet peak of the unit that binds it: its FLOPs for a compute-bound kernel, its compulsory bytes for one that waits for DRAM, else the ideal
+// roofline's larger. The kernel model counts its losses from the ideal roofline; where the binding unit's time is the smaller one, the difference went to memory traffic.
+double binding_peak_s(const KernelTime& time, const KernelWork& work, double peak_flops, const Device& device, LossSeconds& loss) {
+  double peak = time.peak_s;
+  if (time.bound == Bound::compute && peak_flops > 0) peak = std::min(peak, to_double(work.flops) / peak_flops);
+  if (time.bound == Bound::dram) peak = std::min(peak, to_double(work.bytes()) / device.memory_bandwidth);
+  double rest = time.time_s - peak;
+  for (double& seconds : loss) {
+    seconds = std::max(0.0, seconds);
+    rest -= seconds;
+  }
+  loss[static_cast<std::size_t>(Loss::memory)] = std::max(0.0, loss[static_cast<std::size_t>(Loss::memory)] + rest);
+  return peak;
+}
+
 OpRow make_row(const StageResult& stage, std::size_t i, const Options& options, const Device& device) {
   const LoweredCall& lowered = stage.calls[i];
   const StepEntry& entry = stage.rank.entries[lowered.entry];
@@ -61,7 +76,6 @@ OpRow make_row(const StageResult& stage, std::size_t i, const Options& options, 
   row.duration_s = time.time_s * count;
   row.time_s = row.duration_s * stage.time.exposed[i];
   row.attainable_s = time.attainable_s * count * stage.time.exposed[i];
-  row.peak_s = time.peak_s * count * stage.time.exposed[i];
   const double peak = device.rate(lowered.call.dtype).peak_flops > 0 ? device.rate(lowered.call.dtype).peak_flops : device.vector_fp32.peak_flops;
   if (row.duration_s > 0) {
     row.utilization = to_double(row.flops) / (row.duration_s * peak);
@@ -75,7 +89,9 @@ OpRow make_row(const StageResult& stage, std::size_t i, const Options& options, 
   row.tile_n = time.tile_n;
   row.split_k = time.split_k;
   row.waves = time.waves;
-  for (std::size_t l = 0; l < kLosses; ++l) row.loss_s[l] = time.loss_s[l] * count * stage.time.exposed[i];
+  LossSeconds loss = time.loss_s;
+  row.peak_s = binding_peak_s(time, work, peak, device, loss) * count * stage.time.exposed[i];
+  for (std::size_t l = 0; l < kLosses; ++l) row.loss_s[l] = loss[l] * count * stage.time.exposed[i];
   row.confidence = time.confidence;
   row.error_p90 = time.error_p90;
   return row;

@@ -1,0 +1,196 @@
+// What is recognised in graphs as exporters write them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "estimator/ops/op_work.h"
+#include "frontends/onnx/onnx_model.h"
+#include "tests/onnx_writer.h"
+
+namespace rooftile {
+namespace {
+
+using test::attr;
+using test::attr_ints;
+using test::OnnxGraph;
+
+Graph graph_of(const OnnxGraph& onnx, AttentionKernel attention = AttentionKernel::fastest, Phase phase = Phase::forward) {
+  const auto model = read_onnx_bytes(onnx.file(), "test.onnx");
+  EXPECT_TRUE(model.has_value());
+  Options options;
+  options.phase = phase;
+  options.attention = attention;
+  auto graph = model->bind({}, options);
+  EXPECT_TRUE(graph.has_value()) << (graph ? "" : describe(graph.error()));
+  return *std::move(graph);
+}
+
+std::vector<OpKind> kinds_of(const Graph& graph) {
+  std::vector<OpKind> kinds;
+  for (const Operator& op : graph.ops) kinds.push_back(op.kind);
+  return kinds;
+}
+using Kinds = std::vector<OpKind>;
+
+void scalar(OnnxGraph& g, const std::string& name, float value) { g.initializer(test::float_tensor(name, {}, {value})); }
+
+TEST(OnnxPatterns, LayerNormWrittenOut) {
+  OnnxGraph g;
+  g.input("x", {2, 5, 64}).weight("gamma", {64}).weight("beta", {64});
+  scalar(g, "two", 2);
+  scalar(g, "eps", 1e-5f);
+  g.node("ReduceMean", {"x"}, {"m"}, {attr_ints("axes", {-1})})
+      .node("Sub", {"x", "m"}, {"d"})
+      .node("Pow", {"d", "two"}, {"s"})
+      .node("ReduceMean", {"s"}, {"v"}, {attr_ints("axes", {-1})});
+  g.node("Add", {"v", "eps"}, {"e"}).node("Sqrt", {"e"}, {"r"}).node("Div", {"d", "r"}, {"n"}).node("Mul", {"n", "gamma"}, {"g"}).node("Add", {"g", "beta"}, {"y"}).output("y");
+  const Graph graph = graph_of(g);
+  ASSERT_EQ(kinds_of(graph), Kinds{OpKind::layernorm});
+  const auto& a = std::get<NormAttrs>(graph.ops[0].attrs);
+  EXPECT_EQ(a.rows, 10);
+  EXPECT_EQ(a.cols, 64);
+  EXPECT_TRUE(a.weight);
+  EXPECT_TRUE(a.bias);
+  EXPECT_EQ(graph.ops[0].name, "Add(y)");
+}
+
+TEST(OnnxPatterns, RmsNormWrittenOutWithConversions) {
+  OnnxGraph g;
+  g.input("x", {2, 5, 64}).weight("gamma", {64});
+  scalar(g, "two", 2);
+  scalar(g, "eps", 1e-6f);
+  g.node("Cast", {"x"}, {"f"}, {attr("to", 1)}).node("Pow", {"f", "two"}, {"s"}).node("ReduceMean", {"s"}, {"v"}, {attr_ints("axes", {-1})}).node("Add", {"v", "eps"}, {"e"});
+  g.node("Sqrt", {"e"}, {"r"}).node("Reciprocal", {"r"}, {"i"}).node("Mul", {"f", "i"}, {"n"}).node("Mul", {"gamma", "n"}, {"y"}).output("y");
+  const Graph graph = graph_of(g);
+  ASSERT_EQ(kinds_of(graph), Kinds{OpKind::rmsnorm});
+  EXPECT_TRUE(std::get<NormAttrs>(graph.ops[0].attrs).weight);
+}
+
+TEST(OnnxPatterns, GeluByErfAndByTanh) {
+  OnnxGraph erf;
+  erf.input("x", {4, 32});
+  scalar(erf, "root", 1.41421356f);
+  scalar(erf, "one", 1);
+  scalar(erf, "half", 0.5f);
+  erf.node("Div", {"x", "root"}, {"a"}).node("Erf", {"a"}, {"b"}).node("Add", {"b", "one"}, {"c"}).node("Mul", {"x", "c"}, {"d"}).node("Mul", {"d", "half"}, {"y"}).output("y");
+  const Graph by_erf = graph_of(erf);
+  ASSERT_EQ(kinds_of(by_erf), Kinds{OpKind::activation});
+  EXPECT_EQ(std::get<PointwiseAttrs>(by_erf.ops[0].attrs).kind, PointwiseKind::gelu);
+  EXPECT_EQ(std::get<PointwiseAttrs>(by_erf.ops[0].attrs).numel, 128);
+
+  OnnxGraph tanh;
+  tanh.input("x", {4, 32});
+  for (const auto& [name, value] : {std::pair{"half", 0.5f}, std::pair{"three", 3.f}, std::pair{"small", 0.044715f}, std::pair{"scale", 0.797884f}, std::pair{"one", 1.f}})
+    scalar(tanh, name, value);
+  tanh.node("Mul", {"x", "half"}, {"h"}).node("Pow", {"x", "three"}, {"p"}).node("Mul", {"p", "small"}, {"q"}).node("Add", {"x", "q"}, {"r"}).node("Mul", {"r", "scale"}, {"s"});
+  tanh.node("Tanh", {"s"}, {"t"}).node("Add", {"t", "one"}, {"u"}).node("Mul", {"h", "u"}, {"y"}).output("y");
+  ASSERT_EQ(kinds_of(graph_of(tanh)), Kinds{OpKind::activation});
+}
+
+TEST(OnnxPatterns, SoftCapIsATanhAndNoGelu) {
+  OnnxGraph g;
+  g.input("x", {4, 32});
+  scalar(g, "cap", 30);
+  g.node("Div", {"x", "cap"}, {"a"}).node("Tanh", {"a"}, {"b"}).node("Mul", {"b", "cap"}, {"y"}).output("y");
+  const Graph graph = graph_of(g);
+  ASSERT_EQ(kinds_of(graph), Kinds{OpKind::activation});
+  EXPECT_EQ(std::get<PointwiseAttrs>(graph.ops[0].attrs).kind, PointwiseKind::tanh);
+}
+
+TEST(OnnxPatterns, SwigluWithBiasesFolded) {
+  OnnxGraph g;
+  g.input("x", {4, 32}).weight("wg", {32, 64}).weight("wu", {32, 64}).weight("wd", {64, 32}).weight("bg", {64});
+  g.node("MatMul", {"x", "wg"}, {"g0"}).node("Add", {"g0", "bg"}, {"g"}).node("MatMul", {"x", "wu"}, {"u"}).node("Sigmoid", {"g"}, {"s"}).node("Mul", {"g", "s"}, {"silu"});
+  g.node("Mul", {"silu", "u"}, {"h"}).node("MatMul", {"h", "wd"}, {"y"}).output("y");
+  const Graph graph = graph_of(g);
+  ASSERT_EQ(kinds_of(graph), (Kinds{OpKind::linear, OpKind::linear, OpKind::gated_activation, OpKind::linear}));
+  EXPECT_TRUE(std::get<LinearAttrs>(graph.ops[0].attrs).bias);
+  EXPECT_FALSE(std::get<LinearAttrs>(graph.ops[1].attrs).bias);
+  EXPECT_EQ(std::get<PointwiseAttrs>(graph.ops[2].attrs).kind, PointwiseKind::silu_mul);
+}
+
+// Grouped heads repeated by Unsqueeze, Expand and Reshape, a causal mask from Trilu, scores scaled.
+OnnxGraph attention(std::int64_t batch, std::int64_t heads, std::int64_t kv_heads, std::int64_t length, std::int64_t size) {
+  OnnxGraph g;
+  g.input("q", {batch, length, heads, size}).input("k", {batch, length, kv_heads, size}).input("v", {batch, length, kv_heads, size});
+  g.ints("two", {2}).ints("expanded", {batch, kv_heads, heads / kv_heads, length, size}).ints("merged", {batch, heads, length, size}).weight("ones", {1, 1, length, length});
+  scalar(g, "scale", 8);
+  g.node("Transpose", {"q"}, {"qt"}, {attr_ints("perm", {0, 2, 1, 3})});
+  for (const std::string& x : {std::string("k"), std::string("v")}) {
+    g.node("Transpose", {x}, {x + "t"}, {attr_ints("perm", {0, 2, 1, 3})}).node("Unsqueeze", {x + "t", "two"}, {x + "u"}).node("Expand", {x + "u", "expanded"}, {x + "e"});
+    g.node("Reshape", {x + "e", "merged"}, {x + "r"});
+  }
+  g.node("Transpose", {"kr"}, {"kk"}, {attr_ints("perm", {0, 1, 3, 2})}).node("MatMul", {"qt", "kk"}, {"s"}).node("Div", {"s", "scale"}, {"ss"});
+  g.node("Trilu", {"ones"}, {"mask"}, {attr("upper", 0)}).node("Add", {"ss", "mask"}, {"sm"}).node("Softmax", {"sm"}, {"p"}, {attr("axis", -1)});
+  g.node("MatMul", {"p", "vr"}, {"o"}).node("Transpose", {"o"}, {"y"}, {attr_ints("perm", {0, 2, 1, 3})}).output("y");
+  return g;
+}
+
+TEST(OnnxPatterns, AttentionWithGroupedHeadsAndCausalMask) {
+  const Graph graph = graph_of(attention(2, 8, 2, 16, 4));
+  ASSERT_EQ(kinds_of(graph), Kinds{OpKind::attention});
+  const auto& a = std::get<AttentionAttrs>(graph.ops[0].attrs);
+  EXPECT_EQ(a.batch, 2);
+  EXPECT_EQ(a.heads, 8);
+  EXPECT_EQ(a.kv_heads, 2);
+  EXPECT_EQ(a.seq_q, 16);
+  EXPECT_EQ(a.seq_kv, 16);
+  EXPECT_EQ(a.head_dim, 4);
+  EXPECT_TRUE(a.causal);
+}
+
+TEST(OnnxPatterns, StandardAttentionKeepsItsStages) {
+  const Graph graph = graph_of(attention(2, 8, 2, 16, 4), AttentionKernel::standard);
+  const Kinds kinds = kinds_of(graph);
+  EXPECT_EQ(std::count(kinds.begin(), kinds.end(), OpKind::matmul), 2);
+  EXPECT_EQ(std::count(kinds.begin(), kinds.end(), OpKind::softmax), 1);
+  EXPECT_EQ(std::count(kinds.begin(), kinds.end(), OpKind::attention), 0);
+}
+
+TEST(OnnxPatterns, RotaryEmbedding) {
+  OnnxGraph g;
+  g.input("x", {2, 4, 16, 8}).weight("cos", {1, 1, 16, 8}).weight("sin", {1, 1, 16, 8}).ints("0", {0}).ints("4", {4}).ints("8", {8}).ints("3", {3});
+  g.node("Mul", {"x", "cos"}, {"a"}).node("Slice", {"x", "0", "4", "3"}, {"x1"}).node("Slice", {"x", "4", "8", "3"}, {"x2"}).node("Neg", {"x2"}, {"n"});
+  g.node("Concat", {"n", "x1"}, {"r"}, {attr("axis", -1)}).node("Mul", {"r", "sin"}, {"b"}).node("Add", {"a", "b"}, {"y"}).output("y");
+  const Graph graph = graph_of(g);
+  ASSERT_EQ(kinds_of(graph), Kinds{OpKind::rotary});
+  const auto& a = std::get<RotaryAttrs>(graph.ops[0].attrs);
+  EXPECT_EQ(a.tokens * a.heads * a.rotary_dim, 2 * 4 * 16 * 8);
+}
+
+TEST(OnnxPatterns, LayersAreFoldedAndTheirWorkIsKept) {
+  OnnxGraph g;
+  g.input("x0", {4, 32});
+  for (int i = 0; i < 6; ++i) {
+    const std::string l = std::to_string(i), next = std::to_string(i + 1);
+    g.weight("u" + l, {32, 64})
+        .weight("d" + l, {64, 32})
+        .node("MatMul", {"x" + l, "u" + l}, {"a" + l})
+        .node("Relu", {"a" + l}, {"r" + l})
+        .node("MatMul", {"r" + l, "d" + l}, {"b" + l});
+    g.node("Add", {"x" + l, "b" + l}, {"x" + next});
+  }
+  g.weight("head", {32, 2000}).node("MatMul", {"x6", "head"}, {"logits"}).output("logits");
+  const Graph graph = graph_of(g, AttentionKernel::fastest, Phase::train);
+  ASSERT_EQ(kinds_of(graph), (Kinds{OpKind::linear, OpKind::activation, OpKind::linear, OpKind::residual, OpKind::lm_head, OpKind::cross_entropy}));
+  ASSERT_EQ(graph.segments.size(), 2u);
+  EXPECT_EQ(graph.segments[0].repeat, 6);
+  EXPECT_EQ(graph.segments[0].role, SegmentRole::layer);
+  EXPECT_EQ(graph.layers.size(), 6u);
+  EXPECT_EQ(graph.model.layers, 6);
+  OpWork work;
+  work.begin(graph, {});
+  Count dense = 0, parameters = 0;
+  for (const Segment& segment : graph.segments) {
+    for (const Operator& op : graph.ops_of(segment)) {
+      work_of(op, work);
+      parameters += work.parameters * segment.repeat;
+      for (const KernelUse& use : work.forward_uses) dense += use.conventions.dense * segment.repeat;
+    }
+  }
+  EXPECT_EQ(dense, Count{2} * 4 * (6 * 2 * 32 * 64 + 32 * 2000));
+  EXPECT_EQ(parameters, Count{6 * 2 * 32 * 64 + 32 * 2000});
+}
+
+}  // namespace
+}  // namespace rooftile
