@@ -138,7 +138,8 @@ Result<Prediction> Session::predict(const Model& model, Request request) {
   if (!runtime) return tl::unexpected<Error>(runtime.error());
   Options& options = request.options;
   if (!request.gpus_per_node_given && (*machine)->cluster.gpus_per_node > 0) options.layout.gpus_per_node = (*machine)->cluster.gpus_per_node;
-  std::vector<Warning> warnings = idle_options(request, model);
+  std::vector<Warning> warnings = model.spec.warnings;
+  for (Warning& warning : idle_options(request, model)) warnings.push_back(std::move(warning));
   if (options.mode == Mode::calibrated && !has_calibration(**machine)) {
     if (request.mode_given) warnings.push_back({"not_calibrated", fmt::format("{} has no calibration; --mode model is used", (*machine)->device.id)});
     options.mode = Mode::model;

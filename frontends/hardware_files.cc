@@ -191,7 +191,8 @@ Result<fs::path> DataPath::find(DataKind kind, std::string_view name_or_file) co
     if (looks_like_file && fs::is_directory(text, status))
       return fail(ErrorCode::invalid, "is a folder, expected a " + std::string(folder.noun) + " file", text,
                   kind == DataKind::model ? "name the config.json, .yaml or .onnx in it" : "");
-    if (looks_like_file && fs::exists(text, status)) return fs::path(text);  // a pipe
+    if (kind == DataKind::model && looks_like_file && fs::is_fifo(text, status)) return fs::path(text);
+    if (looks_like_file && fs::exists(text, status)) return fail(ErrorCode::invalid, "is neither a file nor a pipe", text);
   }
   // What looks like a path is a broken input, what looks like a name is a misspelt one.
   const bool foreign_file = kind == DataKind::model && (fs::path(text).extension() == ".onnx" || fs::path(text).extension() == ".json");
