@@ -85,7 +85,8 @@ std::vector<Setting> settings_of(const Model& model, const Arguments& arguments)
 
 // A value of a run: section is input: what is wrong with it is said with its line.
 Result<bool> check_run(const ModelSpec& spec) {
-  for (const auto& [key, value] : spec.run) {
+  for (const auto& option : spec.run) {
+    const std::string &key = option.first, &value = option.second;
     std::string name = key;
     std::replace(name.begin(), name.end(), '_', '-');
     const auto refused = [&](const Error& error) {

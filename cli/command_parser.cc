@@ -41,7 +41,7 @@ struct CommandParser::Parser {
   }
 };
 
-CommandParser::CommandParser(std::string_view command, std::string_view description, std::vector<std::string> examples) : parser_(std::make_unique<Parser>()) {
+CommandParser::CommandParser(std::string_view command, std::string_view description, const std::vector<std::string>& examples) : parser_(std::make_unique<Parser>()) {
   CLI::App& app = parser_->app;
   parser_->command = command;
   app.name("rooftile " + std::string(command));

@@ -15,7 +15,7 @@ namespace rooftile {
 class CommandParser {
  public:
   // `examples` follow the options in --help, one command line each.
-  CommandParser(std::string_view command, std::string_view description, std::vector<std::string> examples);
+  CommandParser(std::string_view command, std::string_view description, const std::vector<std::string>& examples);
   ~CommandParser();
   CommandParser(const CommandParser&) = delete;
   CommandParser& operator=(const CommandParser&) = delete;

@@ -108,6 +108,12 @@ Result<void> add_layers(const DataPath& data, std::string_view named, Machine& m
     Result<CalibrationLayer> layer = read_calibration(path);
     if (!layer) return tl::unexpected<Error>(layer.error());
     if (!layer->device.empty() && layer->device != device.id) return {};
+    if (layer->level == LayerLevel::protocol) {
+      const bool twice = std::any_of(layers.begin(), layers.end(), [](const CalibrationLayer& other) { return other.level == LayerLevel::protocol; });
+      if (layer->standard && twice) return fail(ErrorCode::invalid, "two protocol layers of " + device.id + " say 'default: true'", layer->file);
+      machine.calibration.protocols.push_back(*layer);
+      if (!layer->standard) return {};
+    }
     layers.push_back(std::move(*layer));
     return {};
   };
@@ -132,8 +138,8 @@ Result<void> add_layers(const DataPath& data, std::string_view named, Machine& m
   if (!layer->device.empty() && layer->device != device.id) {
     return fail(ErrorCode::usage, "the calibration " + layer->id + " is of the device " + layer->device + ", not " + device.id, "--calibration", "use --device " + layer->device);
   }
-  // Whoever names a layer wants it to win: it goes last, whatever its level.
-  std::erase_if(layers, [&](const CalibrationLayer& other) { return other.id == layer->id; });
+  // Whoever names a layer wants it to win: it goes last, whatever its level. Of protocols only one applies.
+  std::erase_if(layers, [&](const CalibrationLayer& other) { return other.id == layer->id || (layer->level == LayerLevel::protocol && other.level == LayerLevel::protocol); });
   layers.push_back(std::move(*layer));
   return {};
 }

@@ -45,6 +45,8 @@ void read_activation(HfConfig& config) {
   ActivationKind plain = ActivationKind::gelu;
   if (name == "silu" || name == "swish")
     plain = ActivationKind::silu;
+  else if (name == "gelu_new" || name == "gelu_fast")
+    plain = ActivationKind::gelu_new;
   else if (name == "relu")
     plain = ActivationKind::relu;
   else if (name.rfind("gelu", 0) != 0 && name != "quick_gelu") {

@@ -61,6 +61,8 @@ std::string grouped(std::int64_t value) {
   return text;
 }
 
+std::string rounded(double value) { return std::isfinite(value) && std::abs(value) < 9e18 ? grouped(std::llround(value)) : significant(value); }
+
 std::string percent(double ratio) {
   const double value = ratio * 100;
   if (!std::isfinite(value)) return "-";

@@ -20,6 +20,9 @@ std::string significant(double value);
 // A whole number with commas: grouped(1234567) == "1,234,567".
 std::string grouped(std::int64_t value);
 
+// The nearest whole number with commas, of anything up to 9e18: rounded(10674.7) == "10,675".
+std::string rounded(double value);
+
 // percent(0.5184) == "51.8 %", percent(0.0004) == "<0.1 %", percent(0) == "0 %", percent(12) == "1200 %".
 std::string percent(double ratio);
 

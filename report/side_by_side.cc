@@ -22,7 +22,7 @@ const std::vector<Measure>& measures() {
       {"step time", [](const Prediction& p) { return human(p.totals.step_time_s, "s"); }},
       {"80 % low", [](const Prediction& p) { return human(p.totals.step_time_low_s, "s"); }},
       {"80 % high", [](const Prediction& p) { return human(p.totals.step_time_high_s, "s"); }},
-      {"tokens/s/GPU", [](const Prediction& p) { return grouped(static_cast<std::int64_t>(p.totals.tokens_per_s_per_gpu + 0.5)); }},
+      {"tokens/s/GPU", [](const Prediction& p) { return rounded(p.totals.tokens_per_s_per_gpu); }},
       {"TFLOP/s/GPU", [](const Prediction& p) { return significant(p.totals.tflops_per_gpu); }},
       {"MFU", [](const Prediction& p) { return percent(p.totals.mfu); }},
       {"busy", [](const Prediction& p) { return percent(p.totals.busy_fraction); }},

@@ -125,7 +125,7 @@ std::string interval(double low_s, double high_s) {
   return unbreakable(fmt::format("{} to {}", same ? low.substr(0, blank) : low, high));
 }
 
-std::string whole_number(double value) { return value < 100 ? significant(value) : grouped(static_cast<std::int64_t>(std::min(value + 0.5, 9e18))); }
+std::string whole_number(double value) { return value < 100 ? significant(value) : rounded(value); }
 
 void add_speed(const Prediction& prediction, std::vector<Line>& lines) {
   const Totals& totals = prediction.totals;

@@ -16,6 +16,8 @@ Gradient gradient_of(PointwiseKind kind) {
       return {PointwiseKind::relu_backward, true};
     case PointwiseKind::gelu:
       return {PointwiseKind::gelu_backward, true};
+    case PointwiseKind::gelu_new:
+      return {PointwiseKind::gelu_new_backward, true};
     case PointwiseKind::silu:
       return {PointwiseKind::silu_backward, true};
     case PointwiseKind::silu_mul:

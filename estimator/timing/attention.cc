@@ -100,7 +100,8 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
   const AttentionConstants& c = constants_.attention[static_cast<std::size_t>(kernel)];
   KernelCall call{.kernel = KernelClass::attention, .dtype = dtype, .pass = Pass::fwd, .impl = Impl::vendor, .shape = s};
   const KernelWork work = work_of(call);
-  const double flops = to_double(work.flops), bytes = to_double(work.bytes());
+  const double flops = to_double(work.flops), least_bytes = to_double(work.bytes());
+  const double bytes = least_bytes - warm_bytes(constants_, device_.l2_bytes * constants_.l2_panel_share, to_double(work.bytes_read), least_bytes);
   const double sms = device_.sms;
 
   const Blocks blocks = blocks_of(kernel, std::max(s.head_dim, s.v_head_dim));
@@ -159,11 +160,11 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
   }
   busiest = division.busiest;
   fraction = fraction_at(time_of(division, math.clock_hz));
-  const double fixed = constants_.launch_s + division.combine_s;
+  const double fixed = constants_.launch_s + constants_.attention_call_s + division.combine_s;
   const double core = core_of(division, math.clock_hz * fraction), dram = dram_of(division);
 
   KernelTime time;
-  const double ideal_core = flops / math.peak_flops, ideal_dram = bytes / device_.memory_bandwidth;
+  const double ideal_core = flops / math.peak_flops, ideal_dram = least_bytes / device_.memory_bandwidth;
   const double clocked = ideal_core / fraction;
   const double padded = std::max(clocked, 2 * pairs * heads * padded_heads / math.peak_flops / fraction);
   const double waved = padded * std::max(1.0, busiest * sms / (pairs * heads));

@@ -49,6 +49,11 @@ std::string_view group_of(DType dtype) { return dtype == DType::fp8_e4m3 || dtyp
 
 }  // namespace
 
+double warm_bytes(const Constants& constants, double l2_panel_bytes, double reusable_bytes, double call_bytes) {
+  if (constants.warm_operands <= 0 || l2_panel_bytes <= 0) return 0;
+  return constants.warm_operands * reusable_bytes * std::clamp(2 - call_bytes / l2_panel_bytes, 0.0, 1.0);
+}
+
 Constants resolve_constants(const Machine& machine, Mode mode) {
   Constants constants;
   const Lookup lookup(machine.calibration, mode, constants.missing);
@@ -60,6 +65,7 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
   };
   constexpr std::array kGemmFields = {Field{"eta", &GemmConstants::eta, 1}, Field{"epilogue_cycles", &GemmConstants::epilogue_cycles, 0},
                                       Field{"epilogue_overlap", &GemmConstants::epilogue_overlap, 0}, Field{"operand_efficiency", &GemmConstants::operand_efficiency, 1}};
+  const double latency_scale = lookup.find("gemm.latency_scale").value_or(1);
   for (const Field& field : kGemmFields) {
     const double shared = lookup.get("gemm." + std::string(field.name), field.neutral);
     for (std::size_t i = 0; i < kDTypeCount; ++i) {
@@ -68,12 +74,26 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
     }
   }
 
+  for (std::size_t i = 0; i < kDTypeCount; ++i) {
+    constants.gemm[i].latency_scale = lookup.find("gemm." + std::string(group_of(static_cast<DType>(i))) + ".latency_scale").value_or(latency_scale);
+  }
+  for (const KernelFamily& family : machine.catalogue.families) {
+    constants.family_rate.push_back(lookup.find("gemm.family." + family.name + ".rate").value_or(family.rate));
+    // Kernels of an older generation have pipelines of their own: what the current one's loop hides says nothing about theirs.
+    constants.family_latency_scale.push_back(lookup.find("gemm.family." + family.name + ".latency_scale").value_or(family.rate < 1 ? 1 : 0));
+  }
+
   constants.combine_p = std::max(1.0, lookup.get("combine.p", 3));
   constants.sector_split = lookup.get("gemm.sector_split", 0);
   constants.l2_bytes_per_clock_per_sm = lookup.get("l2.bytes_per_clock_per_sm", 0);
   constants.l2_panel_share = lookup.get("l2.panel_share", 0.5);
   constants.split_k_reduce_s = lookup.get("split_k.reduce_s", 0);
-  constants.launch_s = lookup.get("launch_s", 0);
+  const double launch_s = lookup.get("launch_s", 0);
+  constants.launch_s = lookup.find("protocol.launch_s").value_or(launch_s);
+  constants.stream_launch_s = lookup.find("protocol.stream_launch_s").value_or(lookup.find("stream.launch_s").value_or(constants.launch_s));
+  constants.warm_operands = lookup.find("protocol.warm_operands").value_or(0);
+  constants.attention_call_s = lookup.find("protocol.attention_call_s").value_or(0);
+  constants.kv_write = lookup.find("protocol.kv_write").value_or(0);
   constants.dram_latency_s = lookup.get("dram.latency_s", 0);
   constants.stream_efficiency = lookup.get("dram.efficiency", 1);
   constants.sm_bytes_per_clock = lookup.get("sm.bytes_per_clock", 0);
@@ -101,6 +121,11 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
     const std::string name(name_of(static_cast<KernelClass>(i)));
     constants.efficiency[i] = lookup.find(name + ".efficiency").value_or(constants.stream_efficiency);
     constants.backward_efficiency[i] = lookup.find(name + ".bwd.efficiency").value_or(constants.efficiency[i]);
+    for (int pass = 0; pass < 2; ++pass) {
+      const std::string prefix = name + (pass == 1 ? ".bwd" : "");
+      constants.fixed_s[i][static_cast<std::size_t>(pass)] = lookup.find(prefix + ".fixed_s").value_or(0);
+      constants.floor_s[i][static_cast<std::size_t>(pass)] = lookup.find(prefix + ".floor_s").value_or(0);
+    }
     constants.spec_p90[i] = lookup.get_either("interval." + name + ".spec_p90", "interval.spec_p90", 1);
   }
   return constants;

@@ -63,7 +63,7 @@ struct GemmModel::Shape {
   double l2_factor;            // 1 + sector split
   double clock_hz;
   double a_bytes, b_bytes, c_bytes;
-  double operand_bandwidth, l2_panel_bytes;
+  double operand_bandwidth, l2_panel_bytes, warm_bytes;
   GemmConstants constants;
 };
 
@@ -109,7 +109,15 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
     family.name = source == &generic ? kGenericName : std::string_view(source->name);
     family.min_alignment = vector && dtype != DType::fp32 ? 1 : source->min_alignment;
     family.max_alignment = source->max_alignment;
-    family.rate = source->rate;
+    double latency_scale = math.constants.latency_scale;
+    if (source != &generic) {
+      const auto place = static_cast<std::size_t>(source - machine.catalogue.families.data());
+      family.rate = constants_.family_rate[place];
+      if (constants_.family_latency_scale[place] > 0) latency_scale = constants_.family_latency_scale[place];
+    } else {
+      family.rate = generic.rate;
+    }
+    family.single = source->single, family.batched = source->batched;
     family.persistent = source->persistent;
     const double sharing = std::max(1, source->sms_per_tile);  // SMs that share a tile
     family.sharing = sharing;
@@ -117,7 +125,7 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
     family.split_k = source->split_k;
     if (family.split_k.empty()) family.split_k = {1};
     std::sort(family.split_k.begin(), family.split_k.end());
-    const double latency_cycles = source->iteration_latency_s * math.clock_hz;
+    const double latency_cycles = source->iteration_latency_s * latency_scale * math.clock_hz;
     for (const KernelTile& entry : source->tiles) {
       Tile tile{};
       tile.m = entry.m;
@@ -162,7 +170,7 @@ double GemmModel::dram_bytes(const Shape& s, const Tile& tile) const {
     const double a_again = s.b_bytes + s.a_bytes * std::max(1.0, s.n / b_strip);
     operands = std::max(operands, std::min(a_again, b_again));
   }
-  return s.batch * (operands + s.c_bytes * s.c_factor);
+  return s.batch * (operands + s.c_bytes * s.c_factor) - s.warm_bytes;
 }
 
 GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const Tile& tile, std::int64_t across, std::int64_t split) const {
@@ -202,9 +210,11 @@ GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const 
 GemmModel::Cost GemmModel::cheapest(const Shape& s, const Math& math, int alignment) const {
   Cost best;
   double budget = std::numeric_limits<double>::infinity();  // seconds that core and DRAM may take together
-  const double dram_s = s.batch * (s.a_bytes + s.b_bytes + s.c_bytes * s.c_factor) / s.operand_bandwidth;
+  const double dram_s = (s.batch * (s.a_bytes + s.b_bytes + s.c_bytes * s.c_factor) - s.warm_bytes) / s.operand_bandwidth;
   bool any = false;
-  for (const Family& family : math.families) any = any || (alignment >= family.min_alignment && alignment <= family.max_alignment);
+  const bool batched = s.batch > 1;
+  const auto fits = [&](const Family& family) { return alignment >= family.min_alignment && alignment <= family.max_alignment && (batched ? family.batched : family.single); };
+  for (const Family& family : math.families) any = any || fits(family);
   const bool cubic = constants_.combine_p == 3;
   const double dram_cubed = dram_s * dram_s * dram_s;
   double budget_cubed = budget;
@@ -217,7 +227,7 @@ GemmModel::Cost GemmModel::cheapest(const Shape& s, const Math& math, int alignm
   };
   for (const Family& family : math.families) {
     // Where no family is made for this alignment, the one that asks least of it is used.
-    if (any && (alignment < family.min_alignment || alignment > family.max_alignment)) continue;
+    if (any && !fits(family)) continue;
     for (const Tile& tile : family.tiles) {
       const double across_real = static_cast<double>(tiles_of(s.im, tile.m)) * static_cast<double>(tiles_of(s.in, tile.n)) * s.batch;
       const auto across = static_cast<std::int64_t>(std::min(across_real, 1e18));
@@ -256,6 +266,8 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   s.c_bytes = s.m * s.n * s.out_bytes;
   s.operand_bandwidth = device_.memory_bandwidth * s.constants.operand_efficiency;
   s.l2_panel_bytes = device_.l2_bytes * constants_.l2_panel_share;
+  const double operand_bytes = s.batch * (s.a_bytes + s.b_bytes);
+  s.warm_bytes = warm_bytes(constants_, s.l2_panel_bytes, operand_bytes, operand_bytes + s.batch * s.c_bytes * s.c_factor);
   const int alignment = alignment_of(shape, dtype);
   const bool split_sectors = pitch_alignment(leading_a(shape), s.in_bytes, 32) < 32 || pitch_alignment(leading_b(shape), s.in_bytes, 32) < 32;
   s.l2_factor = split_sectors ? 1 + constants_.sector_split : 1;
@@ -283,7 +295,7 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
       padded * best.busiest * static_cast<double>(best.family->units) / best.tiles * device_.sms / (static_cast<double>(best.family->units) * best.family->sharing);
   const double aligned = waved / best.family->rate;
   const double core = std::max(aligned, best.core_s);
-  const double once = least_bytes / s.operand_bandwidth;
+  const double once = (least_bytes - s.warm_bytes) / s.operand_bandwidth;
 
   LossAccount account(time, std::max(ideal_core, ideal_dram));
   account.step(Loss::memory, p_norm(ideal_core, ideal_dram, p));

@@ -37,6 +37,7 @@ class GemmModel {
   struct Family {
     std::string_view name;
     int min_alignment, max_alignment;
+    bool single, batched;
     double rate;  // instruction rate, relative to the dtype's peak
     bool persistent;
     double sharing;      // SMs that share a tile

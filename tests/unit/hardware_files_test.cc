@@ -227,7 +227,7 @@ TEST_F(HardwareFiles, RuntimeRulesAreChecked) {
   const std::string text = text_of(fs::path(ROOFTILE_SOURCE_DIR) / "hardware/runtimes/torch-eager@2.11.yaml");
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{{"op: rmsnorm", "op: rmsnrom"},
                                                                                  {"kind: tanh_backward", "kind: tanh_bakward"},
-                                                                                 {"when: gelu_backward", "when: jelu"},
+                                                                                 {"when: gelu_new_backward", "when: jelu"},
                                                                                  {"calls: 4", "calls: 0"},
                                                                                  {"part: forward", "prat: forward"},
                                                                                  {"attention: fastest", "attention: flash9"},

@@ -38,6 +38,8 @@ TEST(HumanQuantity, Grouped) {
   EXPECT_EQ(grouped(999), "999");
   EXPECT_EQ(grouped(-1000), "-1,000");
   EXPECT_EQ(grouped(-100), "-100");
+  EXPECT_EQ(rounded(10674.7), "10,675");
+  EXPECT_EQ(rounded(1e300), "1.00e+300");
 }
 
 TEST(HumanQuantity, Percent) {
