@@ -49,7 +49,7 @@ int run_doctor(const Invocation& invocation) {
   std::string text;
   const auto line = [&](std::string_view key, const std::string& value) { text += fmt::format("{:<22} {}\n", key, value); };
   line("rooftile", fmt::format("{} ({})", version(), compiler()));
-  line("installed data", installed.empty() ? "not found: set ROOFTILE_DATA" : printable(installed.string()));
+  line("installed data", installed.empty() ? (data.roots.empty() ? "not found: set ROOFTILE_DATA" : "not found; the data folders below are used") : printable(installed.string()));
   for (const auto& root : data.roots) line("data folder", printable(root.string()));
   const auto count = [&](std::string_view noun, DataKind kind) { line(noun, fmt::format("{}", data.names(kind).size())); };
   count("models", DataKind::model);

@@ -45,7 +45,8 @@ std::string help() {
          "  rooftile estimate llama-3-8b --device h100_sxm\n"
          "  rooftile estimate config.json --device a100_sxm_80gb --phase decode --context 8192\n"
          "  rooftile explain gemm m=4096 n=4096 k=4096 --device h100_sxm\n\n"
-         "Exit codes: 0 ok; 1 a gate failed; 2 usage; 3 input invalid; 4 not supported; 5 device, library or package unavailable; 70 internal error; 130 interrupted\n";
+         "Exit codes: 0 ok; 1 a gate failed; 2 usage; 3 input invalid; 4 not supported; 5 device, library or package unavailable;\n            70 internal error; 130 "
+         "interrupted\n";
 }
 
 int print(std::string_view text) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <memory>
 
@@ -165,7 +166,7 @@ std::string signed_percent(double ratio) { return fmt::format("{:+.1f} %", ratio
 
 std::string render_families(const Judgement& judgement, const Machine& machine, Mode mode, std::size_t width, bool color) {
   TextTable table;
-  table.columns = {{"family", Align::left}, {"rows"}, {"mean"}, {"median"}, {"p90"}, {"bias"}, {"roofline mean"}, {"median"}, {"p90"}, {"bias"}};
+  table.columns = {{"family", Align::left}, {"rows"}, {"error mean"}, {"median"}, {"p90"}, {"bias"}, {"ideal roofline mean"}, {"median"}, {"p90"}, {"bias"}};
   const auto add = [&](const std::string& name, const Judgement::Ratios& ratios) {
     const ErrorStatistics ours = error_statistics(ratios.predicted), ideal = error_statistics(ratios.roofline);
     std::vector<Cell> row;
@@ -176,7 +177,8 @@ std::string render_families(const Judgement& judgement, const Machine& machine, 
   };
   for (const auto& [family, ratios] : judgement.families) add(family, ratios);
   if (judgement.families.size() > 1) add("all", all_ratios(judgement));
-  std::string out = fmt::format("{}, mode {}: |predicted / measured - 1|, and the same for the ideal roofline\n", printable(machine.device.name), name_of(mode));
+  std::string out =
+      fmt::format("{}, mode {}: error is |predicted / measured - 1|, bias its signed mean; the ideal roofline beside it\n", printable(machine.device.name), name_of(mode));
   out += judgement.families.empty() ? "no row could be judged\n" : table.render(width, color, "");
   for (const auto& [reason, rows] : judgement.refused) out += fmt::format("{} row{} not judged: {}\n", rows, rows == 1 ? "" : "s", printable(reason));
   return out;
@@ -276,11 +278,14 @@ Result<int> validate(const Arguments& arguments) {
   if (!machine) return tl::unexpected<Error>(machine.error());
   Mode mode = request.options.mode;
   if (mode == Mode::calibrated && !has_calibration(**machine)) mode = Mode::model;
-  const auto text = read_text(arguments.measurements, std::size_t{1} << 30);
+  const auto text = read_text(arguments.measurements, std::size_t{32} << 20);
   if (!text) return tl::unexpected<Error>(text.error());
   const auto table = parse_measurements(*text, arguments.measurements);
   if (!table) return tl::unexpected<Error>(table.error());
   const Judgement judgement = judge(session, *table, **machine, mode, request.options.clocks, arguments.calibration.empty());
+  std::error_code same;
+  if (!arguments.output.empty() && std::filesystem::equivalent(arguments.output, arguments.measurements, same))
+    return fail(ErrorCode::usage, fmt::format("'{}' is the file that is read", arguments.output), "--output", "write to another file");
   auto output = Output::open(arguments.output);
   if (!output) return tl::unexpected<Error>(output.error());
   switch (format) {

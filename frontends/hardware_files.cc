@@ -194,9 +194,16 @@ Result<fs::path> DataPath::find(DataKind kind, std::string_view name_or_file) co
   if (text.find('\0') == std::string::npos && !text.empty()) {
     if (is_file(text)) return fs::path(text);
     std::error_code status;
-    if (looks_like_file && fs::is_directory(text, status)) return fail(ErrorCode::usage, "'" + text + "' is a folder, expected a " + std::string(folder.noun) + " file");
+    if (looks_like_file && fs::is_directory(text, status))
+      return fail(ErrorCode::invalid, "is a folder, expected a " + std::string(folder.noun) + " file", text,
+                  kind == DataKind::model ? "name the config.json, .yaml or .onnx in it" : "");
+    if (kind == DataKind::model && looks_like_file && fs::is_fifo(text, status)) return fs::path(text);
+    if (looks_like_file && fs::exists(text, status)) return fail(ErrorCode::invalid, "is neither a file nor a pipe", text);
   }
-  if (looks_like_file) return fail(ErrorCode::usage, "no such " + std::string(folder.noun) + " file: " + text);
+  // What looks like a path is a broken input, what looks like a name is a misspelt one.
+  const bool foreign_file = kind == DataKind::model && (fs::path(text).extension() == ".onnx" || fs::path(text).extension() == ".json");
+  if (looks_like_file || foreign_file)
+    return fail(ErrorCode::invalid, "no such " + std::string(folder.noun) + " file", text, "known names: rooftile " + std::string(folder.noun) + "s");
   std::vector<std::string> known = names(kind);
   if (kind == DataKind::runtime) {
     std::set<std::string> plain(known.begin(), known.end());

@@ -94,7 +94,8 @@ struct ModelSpec {
   MlaSpec mla;
   VisionSpec vision;
   SpeechSpec speech;
-  std::map<std::string, std::string> run;  // options of estimate that the model suggests
+  std::map<std::string, std::string> run;        // options of estimate that the model suggests
+  std::map<std::string, std::string> run_place;  // file:line:column of each
 
   Count published_parameters = 0;  // 0: not stated
   std::vector<FilledDefault> filled;
