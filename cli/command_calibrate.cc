@@ -39,7 +39,8 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   parser.option("--library", arguments.library, "library version that ran the kernels, for the file", "Options", "TEXT");
   parser.option("--default-protocol", arguments.standard, "the protocol that applies when none is named: one call in a stream kept busy", "Options", "NAME");
   parser.flag("--protocol-only", arguments.protocol_only, "fit what belongs to the way of timing, keep the physical constants");
-  parser.option("--calibration", arguments.base, "with --protocol-only: the layer that gives the physical constants; it may be another device's", "Options", "NAME|FILE");
+  parser.option("--calibration", arguments.base, "a layer whose constants hold: only what it lacks is fitted; with --protocol-only it may be another device's", "Options",
+                "NAME|FILE");
   parser.option("--rows", arguments.most_rows, "fit on at most N rows", "Options", "N");
   parser.option("--date", arguments.date, "of the fit, YYYY-MM-DD (default today)", "Options", "DATE");
   parser.flag("--quick", arguments.quick, "measure on the GPU present for less than a minute");
@@ -93,12 +94,13 @@ std::string residuals_table(const DeviceFit& fit, std::size_t width, bool color)
   return table.render(width, color, "");
 }
 
-// Physical constants of another device's layer, laid over this device for a fit of protocols alone.
+// The constants of a layer, perhaps another device's, laid over this device's architecture; they hold while the others are fitted.
 Result<void> lay_over(Session& session, const std::string& name, Machine& machine) {
   const auto path = session.data().find(DataKind::calibration, name);
   if (!path) return tl::unexpected<Error>(path.error());
   auto layer = read_calibration(*path);
   if (!layer) return tl::unexpected<Error>(layer.error());
+  if (layer->level == LayerLevel::protocol) return fail(ErrorCode::usage, layer->id + " is a protocol layer; the physical constants are in the device's", "--calibration");
   std::erase_if(machine.calibration.layers, [](const CalibrationLayer& other) { return other.level != LayerLevel::architecture; });
   machine.calibration.layers.push_back(std::move(*layer));
   return {};
@@ -146,7 +148,6 @@ Result<bool> calibrate(Arguments arguments) {
   } else if (arguments.quick)
     return fail(ErrorCode::usage, "--quick measures on a GPU; it has no meaning with --from", "--quick");
   if (arguments.device.empty()) return fail(ErrorCode::usage, "--from needs to know whose times these are", "--device", "rooftile devices lists the names");
-  if (!arguments.base.empty() && !arguments.protocol_only) return fail(ErrorCode::usage, "--calibration goes with --protocol-only", "--calibration");
   for (const std::string_view ending : {".json", ".gz", ".sqlite"}) {
     if (std::string_view(arguments.from).ends_with(ending)) return fail(ErrorCode::unsupported, "profiler traces are not read here; give a measurement CSV", arguments.from);
   }
@@ -157,6 +158,7 @@ Result<bool> calibrate(Arguments arguments) {
 
   DeviceFitOptions options;
   options.physical = !arguments.protocol_only;
+  options.keep = !arguments.base.empty();
   options.date = arguments.date.empty() ? today() : arguments.date;
   options.source_file = arguments.from;
   options.library = arguments.library;
@@ -200,6 +202,7 @@ Result<bool> calibrate(Arguments arguments) {
   if (!file.empty()) {
     const std::map<std::string, std::string> sources = {{"rows", arguments.source.empty() ? std::filesystem::path(arguments.from).filename().string() : arguments.source}};
     if (options.physical) {
+      fit->device.id = file.stem().string();
       if (const auto written = write_file(file, calibration_yaml(fit->device, machine.device.name + ": constants fitted to measured kernels", sources)); !written)
         return tl::unexpected<Error>(written.error());
       output->write(fmt::format("\nwrote {}\n", file.string()));

@@ -19,9 +19,10 @@ struct FitRow {
   KernelCall call;
   double measured_s = 0;
   ClockState clocks = ClockState::automatic;
-  std::string protocol;   // how it was timed: protocol_of its source; rows of different protocols share physical constants only
-  std::string family;     // "gemm.bf16", "gemm.bf16.misaligned", "attention.fwd.bf16", "softmax.fwd.fp32": what residuals are stored by
-  bool kept_out = false;  // scored, never fitted
+  std::string protocol;       // how it was timed: protocol_of its source; rows of different protocols share physical constants only
+  std::string family;         // "gemm.bf16", "gemm.bf16.misaligned", "attention.fwd.bf16", "softmax.fwd.fp32": what residuals are stored by
+  bool kept_out = false;      // scored, never fitted
+  bool kernel_known = false;  // the row names the kernels that ran: nothing else is in its time
 };
 
 // "gemm.bf16" (leading dimensions of 16 bytes), "gemm.bf16.misaligned", "attention.bwd.bf16", "pointwise.fp32".

@@ -39,9 +39,13 @@ class DeviceFitter {
     }
     if (chosen.size() < (options_.physical ? kLeastRows : 1) || std::all_of(chosen.begin(), chosen.end(), [](const FitRow& row) { return row.kept_out; })) return {};
     std::vector<std::string> protocols;
+    std::map<std::string, std::size_t> counts;
     for (const FitRow& row : chosen) {
+      ++counts[row.protocol];
       if (std::find(protocols.begin(), protocols.end(), row.protocol) == protocols.end()) protocols.push_back(row.protocol);
     }
+    // The protocol with most rows tells the GPU's own rate; the others may have held another clock.
+    const std::string reference = std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->first;
     std::vector<FitConstant> constants;
     std::vector<FittedConstant> held;
     for (const Candidate& c : candidates) {
@@ -53,7 +57,15 @@ class DeviceFitter {
       };
       if (!c.protocol) add("");
       if (c.protocol) {
-        for (const std::string& protocol : protocols) add(protocol);
+        // Whether an engine's call does more than the kernel is asked only of rows that do not say what ran.
+        const auto says = [&](const std::string& protocol) {
+          return std::any_of(chosen.begin(), chosen.end(), [&](const FitRow& r) { return r.kernel_known && r.protocol == protocol; });
+        };
+        for (const std::string& protocol : protocols) {
+          if (c.key == "protocol.kv_write" && says(protocol)) continue;
+          if (c.key == "protocol.clock_factor" && protocol == reference && !options_.keep && options_.physical) continue;
+          add(protocol);
+        }
       }
     }
     // What earlier blocks found for a protocol goes along as a constant without room to move.
@@ -75,13 +87,22 @@ class DeviceFitter {
 
   Fact fact_of(const FittedConstant& c, const std::string& block, std::size_t rows) const {
     const bool at_bound = c.value <= c.constant.lowest * 1.001 || c.value >= c.constant.highest * 0.999;
-    return Fact{.key = c.constant.key, .value = c.value, .unit = c.constant.unit, .source = "rows", .kind = "fitted", .date = options_.date,
+    return Fact{.key = c.constant.key,
+                .value = c.value,
+                .unit = c.constant.unit,
+                .source = "rows",
+                .kind = "fitted",
+                .date = options_.date,
                 .note = fmt::format("{}, {} rows of which half were kept out; {} fitted rows see it; started at {:.4g}{}", block, rows, c.rows_seen, c.constant.start,
                                     at_bound ? "; at the end of its allowed range" : "")};
   }
 
  private:
   bool known(const std::string& key, const std::string& protocol) const {
+    for (const CalibrationLayer& layer : machine_.calibration.layers) {
+      if (layer.level != LayerLevel::device || !protocol.empty() || &layer == &machine_.calibration.layers.back()) continue;
+      if (std::any_of(layer.facts.begin(), layer.facts.end(), [&](const Fact& fact) { return fact.key == key; })) return true;
+    }
     return std::any_of(fit_.constants.begin(), fit_.constants.end(),
                        [&](const FitReport& r) { return r.constant.fitted && r.constant.constant.key == key && r.constant.constant.protocol == protocol; });
   }
@@ -92,16 +113,19 @@ class DeviceFitter {
   DeviceFit& fit_;
 };
 
-std::vector<Candidate> shared_candidates() {
-  return {{"l2.bytes_per_clock_per_sm", "", 15, 160, 64},
+// A power limiter acts within a few times of what the architecture's layer says: a fit must not make slow kernels out of low clocks.
+std::vector<Candidate> shared_candidates(const Machine& machine) {
+  const double burst_s = machine.calibration.find("clock.burst_s").value_or(1e-3);
+  return {{"l2.bytes_per_clock_per_sm", "", 15, 400, 64, "1", false, 150},
           {"split_k.reduce_s", "", 2e-7, 1e-5, 2e-6, "s"},
           {"clock.sustained_fraction", "", 0.3, 1, 0.9, "1", false, 0.55},
-          {"clock.burst_s", "", 1e-5, 2e-2, 1e-3, "s", false, 3e-3},
+          {"clock.burst_s", "", burst_s / 4, 2e-2, 1e-3, "s", false, 3e-3},
           {"clock.sustained_s", "", 2e-4, 0.3, 3e-2, "s", false, 3e-2}};
 }
 
 std::vector<Candidate> protocol_candidates() {
-  return {{"protocol.launch_s", "launch_s", 2e-7, 6e-5, 2e-6, "s", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}};
+  return {
+      {"protocol.launch_s", "launch_s", 2e-7, 6e-5, 2e-6, "s", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}, {"protocol.clock_factor", "", 0.6, 1.1, 1, "1", true}};
 }
 
 void append(std::vector<Candidate>& to, std::vector<Candidate> more) { to.insert(to.end(), more.begin(), more.end()); }
@@ -121,21 +145,28 @@ Result<void> fit_gemm(DeviceFitter& fitter, const Rows& rows, const Machine& mac
                                          {prefix + "epilogue_cycles", "gemm.epilogue_cycles", 0.2, 6, 1},
                                          {prefix + "operand_efficiency", "gemm.operand_efficiency", 0.25, 1, 0.85},
                                          {prefix + "latency_scale", "gemm.latency_scale", 0.2, 4, 1}};
-    append(candidates, shared_candidates());
+    if (dtype == order.front().second) append(candidates, shared_candidates(machine));
     append(candidates, protocol_candidates());
     const std::string family = "gemm." + name;
-    if (auto done = fitter.block("gemm " + name, [&](const FitRow& row) { return row.family == family; }, candidates); !done) return done;
+    if (auto done = fitter.block(
+            "gemm " + name, [&](const FitRow& row) { return row.family == family; }, candidates);
+        !done)
+      return done;
 
     // Kernels for other alignments: the rate of their family of instructions.
-    std::vector<Candidate> rates = {{"split_k.reduce_s", "", 2e-7, 1e-5, 2e-6, "s"}};
+    std::vector<Candidate> rates;
     for (const KernelFamily& f : machine.catalogue.families) {
       const bool has = std::find(f.dtypes.begin(), f.dtypes.end(), dtype) != f.dtypes.end();
       if (!has || f.rate >= 1) continue;
       rates.push_back({"gemm.family." + f.name + ".rate", "", 0.03, 1, f.rate});
       rates.push_back({"gemm.family." + f.name + ".latency_scale", "", 0.2, 5, 1});
+      rates.push_back({"gemm.family." + f.name + ".nt_slowdown", "", 1, 3, 1.2});
     }
     append(rates, protocol_candidates());
-    if (auto done = fitter.block("gemm " + name + " misaligned", [&](const FitRow& row) { return row.family == family + ".misaligned"; }, rates); !done) return done;
+    if (auto done = fitter.block(
+            "gemm " + name + " misaligned", [&](const FitRow& row) { return row.family == family + ".misaligned"; }, rates);
+        !done)
+      return done;
   }
   return {};
 }
@@ -150,12 +181,16 @@ Result<void> fit_attention(DeviceFitter& fitter, const Rows& rows, const Machine
     const auto [kernel, pass] = kind;
     if (kernel == AttentionKernel::standard) continue;
     const std::string prefix = "attention." + std::string(name_of(kernel)) + ".", direction = pass == Pass::fwd ? "fwd" : "bwd";
+    const std::string own = pass == Pass::fwd ? "" : "bwd.";
     std::vector<Candidate> candidates = {{prefix + direction + ".efficiency", "attention." + direction + ".efficiency", 0.15, 1, 0.7},
-                                         {prefix + "overlap_p", "attention.overlap_p", 1, 6, 1.5},
+                                         {prefix + own + "overlap_p", prefix + "overlap_p", 1, 6, 1.5},
                                          {prefix + "tile_tail", "attention.tile_tail", 0, 1.5, 0.5},
-                                         {"attention.tile_s", "", 1e-7, 1e-5, 2.5e-6, "s"}};
-    if (pass == Pass::fwd) append(candidates, {{"attention.combine_s", "", 5e-7, 1e-5, 3e-6, "s"}, {"attention.decode.efficiency", "", 0.3, 1, 0.75}});
-    append(candidates, {{"protocol.attention_call_s", "", 0, 3e-5, 0, "s", true}, {"protocol.kv_write", "", 0, 1, 0, "1", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}});
+                                         {prefix + own + "tile_s", "attention.tile_s", 1e-7, 1e-5, 2.5e-6, "s"}};
+    if (pass == Pass::fwd)
+      append(candidates, {{prefix + "combine_s", "attention.combine_s", 5e-7, 1e-5, 3e-6, "s"}, {prefix + "decode.efficiency", "attention.decode.efficiency", 0.3, 1, 0.75}});
+    if (pass == Pass::bwd) append(candidates, {{prefix + "bwd.wide_head", "", 0.2, 1, 0.8}});
+    append(candidates,
+           {{"protocol.attention_call_s", "", 0, 3e-5, 0, "s", true}, {"protocol.kv_write", "", 0, 1, 0, "1", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}});
     const Select select = [&](const FitRow& row) { return row.call.kernel == KernelClass::attention && row.call.pass == pass && kernel_of(row) == kernel; };
     if (auto done = fitter.block(fmt::format("attention {} {}", direction, name_of(kernel)), select, candidates); !done) return done;
   }
@@ -163,7 +198,9 @@ Result<void> fit_attention(DeviceFitter& fitter, const Rows& rows, const Machine
 }
 
 Result<void> fit_streams(DeviceFitter& fitter, const Rows& rows) {
-  const auto streams = [](const FitRow& row) { return row.call.kernel != KernelClass::gemm && row.call.kernel != KernelClass::attention && row.call.kernel != KernelClass::collective; };
+  const auto streams = [](const FitRow& row) {
+    return row.call.kernel != KernelClass::gemm && row.call.kernel != KernelClass::attention && row.call.kernel != KernelClass::collective;
+  };
   std::vector<Candidate> candidates = {{"dram.efficiency", "", 0.4, 1, 0.9}, {"sm.bytes_per_clock", "", 10, 200, 64}};
   for (const KernelClass kernel : {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::embedding, KernelClass::cross_entropy,
                                    KernelClass::optimizer, KernelClass::pointwise}) {
@@ -229,6 +266,7 @@ std::vector<FitRow> fit_rows(const MeasurementTable& table, const Device& device
     fit.protocol = protocol_of(table.field(row, "source"));
     fit.family = residual_family(fit.call);
     fit.kept_out = kept_out_of_fit(fit.call);
+    fit.kernel_known = !table.field(row, "kernel").empty();
     rows.push_back(std::move(fit));
   }
   return rows;
@@ -237,7 +275,7 @@ std::vector<FitRow> fit_rows(const MeasurementTable& table, const Device& device
 Result<DeviceFit> fit_device(Machine machine, std::vector<FitRow> rows, const DeviceFitOptions& options) {
   DeviceFit fit;
   std::vector<CalibrationLayer>& layers = machine.calibration.layers;
-  if (options.physical) std::erase_if(layers, [](const CalibrationLayer& layer) { return layer.level != LayerLevel::architecture; });
+  if (options.physical && !options.keep) std::erase_if(layers, [](const CalibrationLayer& layer) { return layer.level != LayerLevel::architecture; });
   std::erase_if(layers, [](const CalibrationLayer& layer) { return layer.level == LayerLevel::protocol; });
   fit.before = residuals_by_family(rows, predict_rows(machine, rows, {}), nullptr);
   const Rows all = rows;
@@ -249,7 +287,8 @@ Result<DeviceFit> fit_device(Machine machine, std::vector<FitRow> rows, const De
   }
   fit.rows = rows.size();
   fit.fitted_rows = static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), [](const FitRow& row) { return !row.kept_out; }));
-  if (fit.fitted_rows == 0) return fail(ErrorCode::invalid, "no row can be used for a fit", options.source_file, "rows need op, dtype, shape and measured_us that this device can run");
+  if (fit.fitted_rows == 0)
+    return fail(ErrorCode::invalid, "no row can be used for a fit", options.source_file, "rows need op, dtype, shape and measured_us that this device can run");
 
   CalibrationLayer own;
   own.level = LayerLevel::device;
@@ -257,8 +296,9 @@ Result<DeviceFit> fit_device(Machine machine, std::vector<FitRow> rows, const De
   own.library = options.library;
   layers.push_back(own);
   DeviceFitter fitter(machine, rows, options, fit);
-  for (const auto& step : {std::function<Result<void>()>([&] { return fit_gemm(fitter, rows, machine); }), std::function<Result<void>()>([&] { return fit_attention(fitter, rows, machine); }),
-                           std::function<Result<void>()>([&] { return fit_streams(fitter, rows); })}) {
+  for (const auto& step :
+       {std::function<Result<void>()>([&] { return fit_gemm(fitter, rows, machine); }), std::function<Result<void>()>([&] { return fit_attention(fitter, rows, machine); }),
+        std::function<Result<void>()>([&] { return fit_streams(fitter, rows); })}) {
     if (auto done = step(); !done) return tl::unexpected<Error>(done.error());
   }
 
@@ -281,6 +321,10 @@ Result<DeviceFit> fit_device(Machine machine, std::vector<FitRow> rows, const De
   }
   const std::vector<double> times = predict_rows(machine, all, protocol_constants);
   fit.device.residuals = residuals_by_family(all, times, nullptr);
+  for (const CalibrationLayer& layer : machine.calibration.layers) {
+    // What a kept layer says about its families stays its own.
+    for (const auto& [family, residuals] : layer.residuals) fit.device.residuals.erase(family);
+  }
   for (const auto& [family, residuals] : fit.device.residuals) fit.device.validity[family] = validity_of(all, family);
   for (CalibrationLayer& layer : fit.protocols) {
     layer.residuals = residuals_by_family(all, times, &layer.protocol);
@@ -316,8 +360,8 @@ std::string calibration_yaml(const CalibrationLayer& layer, const std::string& t
   }
   if (!layer.residuals.empty()) out += "\nresiduals: # of rows kept out of the fit\n";
   for (const auto& [family, r] : layer.residuals) {
-    out += fmt::format("  {}: {{rows: {}, mean_abs: {:.4f}, median_abs: {:.4f}, p90_abs: {:.4f}, bias: {:.4f}, q10: {:.4f}, q90: {:.4f}}}\n", family, r.rows, r.mean_abs, r.median_abs,
-                       r.p90_abs, r.bias, r.q10, r.q90);
+    out += fmt::format("  {}: {{rows: {}, mean_abs: {:.4f}, median_abs: {:.4f}, p90_abs: {:.4f}, bias: {:.4f}, q10: {:.4f}, q90: {:.4f}}}\n", family, r.rows, r.mean_abs,
+                       r.median_abs, r.p90_abs, r.bias, r.q10, r.q90);
   }
   if (!layer.validity.empty()) out += "\nvalidity: # sizes that the rows span\n";
   for (const auto& [family, ranges] : layer.validity) {

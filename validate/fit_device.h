@@ -27,11 +27,12 @@ struct DeviceFit {
 
 struct DeviceFitOptions {
   FitOptions fit;
-  bool physical = true;      // false: only protocol constants are fitted, the machine's own layers give the rest
+  bool physical = true;       // false: only protocol constants are fitted, the machine's own layers give the rest
+  bool keep = false;          // the machine's own layers stay and hold; only constants that they lack are fitted
   std::size_t most_rows = 0;  // that may be fitted, evenly spread over the rows; 0: all that are not kept out
-  std::string date;          // YYYY-MM-DD, of today
-  std::string source_file;   // of the rows, for the provenance
-  std::string library;       // that ran the kernels, when the rows say
+  std::string date;           // YYYY-MM-DD, of today
+  std::string source_file;    // of the rows, for the provenance
+  std::string library;        // that ran the kernels, when the rows say
 };
 
 // The rows of a table that the device can run. A row that cannot be read or run is counted under its reason in `refused`. Rows without a `clocks` column were timed alone: their

@@ -37,10 +37,10 @@ struct CalibrationLayer {
   std::string architecture;  // "hopper", or empty
   std::string device;        // device id, or empty for a whole architecture
   std::string library, protocol, site;
-  std::vector<Fact> facts;                     // "gemm.bf16.eta": value, unit, source, kind, date
-  std::map<std::string, Residuals> residuals;  // by family
+  std::vector<Fact> facts;                                  // "gemm.bf16.eta": value, unit, source, kind, date
+  std::map<std::string, Residuals> residuals;               // by family
   std::map<std::string, std::vector<ValidRange>> validity;  // by family: outside of it a prediction is an extrapolation
-  bool standard = false;                       // of a protocol layer: applies unless another is named (`default: true` in the file)
+  bool standard = false;                                    // of a protocol layer: applies unless another is named (`default: true` in the file)
 };
 
 struct Calibration {

@@ -79,6 +79,7 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
   }
   for (const KernelFamily& family : machine.catalogue.families) {
     constants.family_rate.push_back(lookup.find("gemm.family." + family.name + ".rate").value_or(family.rate));
+    constants.family_nt_slowdown.push_back(std::max(1.0, lookup.find("gemm.family." + family.name + ".nt_slowdown").value_or(1)));
     // Kernels of an older generation have pipelines of their own: what the current one's loop hides says nothing about theirs.
     constants.family_latency_scale.push_back(lookup.find("gemm.family." + family.name + ".latency_scale").value_or(family.rate < 1 ? 1 : 0));
   }
@@ -91,6 +92,7 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
   const double launch_s = lookup.get("launch_s", 0);
   constants.launch_s = lookup.find("protocol.launch_s").value_or(launch_s);
   constants.stream_launch_s = lookup.find("protocol.stream_launch_s").value_or(lookup.find("stream.launch_s").value_or(constants.launch_s));
+  constants.clock_factor = lookup.find("protocol.clock_factor").value_or(1);
   constants.warm_operands = lookup.find("protocol.warm_operands").value_or(0);
   constants.attention_call_s = lookup.find("protocol.attention_call_s").value_or(0);
   constants.kv_write = lookup.find("protocol.kv_write").value_or(0);
@@ -110,12 +112,15 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
     a.fwd_efficiency = lookup.get_either(prefix + "fwd.efficiency", "attention.fwd.efficiency", 1);
     a.bwd_efficiency = lookup.get_either(prefix + "bwd.efficiency", "attention.bwd.efficiency", 1);
     a.overlap_p = std::max(1.0, lookup.get_either(prefix + "overlap_p", "attention.overlap_p", 1));
+    a.bwd_overlap_p = std::max(1.0, lookup.find(prefix + "bwd.overlap_p").value_or(a.overlap_p));
+    a.bwd_wide_head = lookup.find(prefix + "bwd.wide_head").value_or(1);
+    a.tile_s = lookup.get_either(prefix + "tile_s", "attention.tile_s", 0);
+    a.bwd_tile_s = lookup.find(prefix + "bwd.tile_s").value_or(a.tile_s);
+    a.combine_s = lookup.get_either(prefix + "combine_s", "attention.combine_s", 0);
+    a.decode_efficiency = lookup.get_either(prefix + "decode.efficiency", "attention.decode.efficiency", 1);
     a.tile_tail = lookup.get_either(prefix + "tile_tail", "attention.tile_tail", 0);
   }
   constants.attention_vector_ops = lookup.get("attention.vector_ops", 0);
-  constants.attention_tile_s = lookup.get("attention.tile_s", 0);
-  constants.attention_combine_s = lookup.get("attention.combine_s", 0);
-  constants.decode_efficiency = lookup.get("attention.decode.efficiency", 1);
 
   for (std::size_t i = 0; i < kKernelClasses; ++i) {
     const std::string name(name_of(static_cast<KernelClass>(i)));

@@ -61,6 +61,7 @@ struct GemmModel::Shape {
   double c_factor;             // times that C is moved: 2 when it accumulates
   bool single_launch;          // grouped: K is not split
   double l2_factor;            // 1 + sector split
+  bool both_along_k;           // layout nt
   double clock_hz;
   double a_bytes, b_bytes, c_bytes;
   double operand_bandwidth, l2_panel_bytes, warm_bytes;
@@ -113,9 +114,11 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
     if (source != &generic) {
       const auto place = static_cast<std::size_t>(source - machine.catalogue.families.data());
       family.rate = constants_.family_rate[place];
+      family.nt_slowdown = constants_.family_nt_slowdown[place];
       if (constants_.family_latency_scale[place] > 0) latency_scale = constants_.family_latency_scale[place];
     } else {
       family.rate = generic.rate;
+      family.nt_slowdown = 1;
     }
     family.single = source->single, family.batched = source->batched;
     family.persistent = source->persistent;
@@ -144,7 +147,9 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
         const double high = std::max(2.0, tile.m / 64.0), wide = std::max(2.0, tile.n / 64.0);
         tile.shared_cycles = (wide * tile.m + high * tile.n + tile.m + tile.n) * tile.k * element_bytes / kSharedBytesPerClock;
       }
-      tile.l2_cycles = constants_.l2_bytes_per_clock_per_sm > 0 ? stage_bytes / constants_.l2_bytes_per_clock_per_sm : 0;
+      // Two CTAs of a cluster receive the operand that they share by one load: half of the tile's shorter side is saved. Pairs of SMs with one tile have this in stage_bytes.
+      const double side = tile.m + tile.n, shared = source->persistent && source->sms_per_tile == 1 ? std::min(tile.m, tile.n) / 2.0 : 0;
+      tile.l2_cycles = constants_.l2_bytes_per_clock_per_sm > 0 ? stage_bytes * (side - shared) / side / constants_.l2_bytes_per_clock_per_sm : 0;
       tile.latency_cycles = latency_cycles / std::max(1, stages - 1);
       tile.fill_cycles = latency_cycles;
       tile.epilogue_cycles_per_byte = static_cast<double>(tile.m) * tile.n / sharing / kSectorBytes * math.constants.epilogue_cycles * (1 - math.constants.epilogue_overlap);
@@ -186,7 +191,8 @@ GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const 
   // The busiest SM runs its tiles in groups of as many CTAs as fit; a group's K steps take the longest of tensor, L2 and latency time.
   const std::int64_t ctas = family.persistent ? 1 : std::min<std::int64_t>(tile.ctas, busiest);
   const std::int64_t groups = ctas == 1 ? busiest : busiest / ctas, rest = busiest - groups * ctas;
-  const double per_cta = std::max({tile.mma_cycles, tile.shared_cycles, tile.l2_cycles * s.l2_factor});
+  const double mma = s.both_along_k ? tile.mma_cycles * family.nt_slowdown : tile.mma_cycles;
+  const double per_cta = std::max({mma, tile.shared_cycles, tile.l2_cycles * s.l2_factor});
   const double out_bytes = split > 1 ? 4.0 : s.out_bytes * s.c_factor;
   double cycles =
       static_cast<double>(groups) * steps * std::max(static_cast<double>(ctas) * per_cta, tile.latency_cycles) + cost.busiest * tile.epilogue_cycles_per_byte * out_bytes;
@@ -260,6 +266,7 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   s.out_bytes = bytes_of(shape.out);
   s.c_factor = shape.accumulate ? 2 : 1;
   s.single_launch = shape.grouped;
+  s.both_along_k = shape.layout == GemmLayout::nt;
   s.constants = math.constants;
   s.a_bytes = s.m * s.k * s.in_bytes;
   s.b_bytes = s.k * s.n * s.in_bytes;
@@ -272,7 +279,7 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   const bool split_sectors = pitch_alignment(leading_a(shape), s.in_bytes, 32) < 32 || pitch_alignment(leading_b(shape), s.in_bytes, 32) < 32;
   s.l2_factor = split_sectors ? 1 + constants_.sector_split : 1;
 
-  const double burst_hz = math.clock_hz;
+  const double burst_hz = math.clock_hz * constants_.clock_factor;
   s.clock_hz = burst_hz * (clocks == ClockState::sustained ? constants_.sustained_fraction : 1);
   Cost best = cheapest(s, math, alignment);
   if (best.tile == nullptr) return time;
@@ -287,7 +294,7 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   const double least_bytes = s.batch * (s.a_bytes + s.b_bytes + s.c_bytes * s.c_factor);
   const double ideal_core = flops / math.peak_flops, ideal_dram = least_bytes / device_.memory_bandwidth;
   const double p = constants_.combine_p;
-  const double clocked = ideal_core * burst_hz / (s.clock_hz * s.constants.eta);
+  const double clocked = ideal_core * math.clock_hz / (s.clock_hz * s.constants.eta);
   const double padded_mn = static_cast<double>(round_up(shape.m, tile.m)) * static_cast<double>(round_up(shape.n, tile.n));
   const double padded_k = static_cast<double>(ceil_div(shape.k, best.split * tile.k)) * static_cast<double>(best.split * tile.k);
   const double padded = clocked * (padded_mn / (s.m * s.n)) * (padded_k / s.k);

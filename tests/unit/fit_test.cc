@@ -65,8 +65,8 @@ const FittedConstant& find(const std::vector<FittedConstant>& constants, const s
 TEST(Fit, FindsPerturbedConstantsAgain) {
   const Machine machine = machine_of("h100_sxm");
   const auto rows = synthetic(machine, gemms(400), {{"gemm.bf16.eta", 0.70}, {"gemm.bf16.operand_efficiency", 0.75}, {"protocol.launch_s", 4e-6}});
-  const std::vector<FitConstant> constants = {{"gemm.bf16.eta", "1", 0.86, 0.3, 1.05, "", 0}, {"gemm.bf16.operand_efficiency", "1", 0.87, 0.3, 1, "", 0},
-                                              {"protocol.launch_s", "s", 2e-6, 2e-7, 6e-5, "", 0}};
+  const std::vector<FitConstant> constants = {
+      {"gemm.bf16.eta", "1", 0.86, 0.3, 1.05, "", 0}, {"gemm.bf16.operand_efficiency", "1", 0.87, 0.3, 1, "", 0}, {"protocol.launch_s", "s", 2e-6, 2e-7, 6e-5, "", 0}};
   const auto fitted = fit_constants(machine, rows, constants);
   ASSERT_TRUE(fitted) << describe(fitted.error());
   EXPECT_NEAR(find(*fitted, "gemm.bf16.eta").value, 0.70, 0.007);
@@ -147,7 +147,7 @@ TEST(Fit, LayersComeBackFromTheirFiles) {
     ASSERT_EQ(read->facts.size(), layer.facts.size());
     for (std::size_t i = 0; i < layer.facts.size(); ++i) {
       EXPECT_EQ(read->facts[i].key, layer.facts[i].key);
-      EXPECT_NEAR(read->facts[i].value / layer.facts[i].value, 1, 1e-3);
+      EXPECT_NEAR(read->facts[i].value, layer.facts[i].value, 1e-3 * layer.facts[i].value);
       EXPECT_EQ(read->facts[i].kind, "fitted");
       EXPECT_EQ(read->facts[i].source, "made up");
     }
