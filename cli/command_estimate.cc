@@ -27,7 +27,7 @@ struct Arguments {
   std::vector<std::string> models;
   std::map<std::string_view, std::vector<std::string>> values;  // by option, as given
   std::map<std::string_view, bool> flags;
-  std::string format = "", output, color, group = "op", top = "20";
+  std::string format = "", output, color, group = "op", top;
   bool plot = false, ops = false;
 };
 
@@ -52,7 +52,7 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   parser.option("--format", arguments.format, "table (default), json, jsonl, csv, md or html", kOutput, "WORD");
   parser.option("-o,--output", arguments.output, "write to FILE; its ending chooses the format when --format is absent", kOutput, "FILE");
   parser.option("--group", arguments.group, "table and md: rows put together by op (default), by phase, or none", kOutput, "WORD");
-  parser.option("--top", arguments.top, "table and md: operators listed; 0 lists all (default 20)", kOutput, "N");
+  parser.option("--top", arguments.top, "table and md: operators listed; 0 lists all (default: what fits 50 lines, at most 20)", kOutput, "N");
   parser.flag("--plot", arguments.plot, "table: draw the roofline with the operators on it", kOutput);
   parser.flag("--ops", arguments.ops, "jsonl of a sweep: with the operators of each prediction", kOutput);
   parser.option("--color", arguments.color, "auto (default), always or never", kOutput, "WORD");
@@ -244,7 +244,7 @@ Result<bool> estimate(const Arguments& arguments, const std::string& command_lin
   if (!color) return tl::unexpected<Error>(color.error());
   const auto grouping = parse_grouping(arguments.group);
   if (!grouping) return tl::unexpected<Error>(grouping.error());
-  const auto top = parse_whole(arguments.top, "--top");
+  const auto top = parse_whole(arguments.top.empty() ? "20" : arguments.top, "--top");
   if (!top) return tl::unexpected<Error>(top.error());
 
   std::vector<std::unique_ptr<Session>> sessions;
@@ -290,7 +290,7 @@ Result<bool> estimate(const Arguments& arguments, const std::string& command_lin
       sessions, *jobs, [&](Outcome& outcome) { reporter.render(outcome); }, take);
   if (skipped > kMostSkipNotes) fmt::print(stderr, "rooftile: skipped {} more\n", skipped - kMostSkipNotes);
   if (!output) return tl::unexpected<Error>(failed ? *failed : *refused);
-  const TableStyle style = {output->color(*color), output->width(), *grouping, static_cast<std::size_t>(*top), arguments.plot};
+  const TableStyle style = {output->color(*color), output->width(), *grouping, static_cast<std::size_t>(*top), arguments.plot, arguments.top.empty() ? std::size_t{50} : 0};
   reporter.finish(*output, style);
   const auto finished = output->finish();
   if (finished && failed) return tl::unexpected<Error>(*failed);

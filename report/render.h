@@ -35,6 +35,7 @@ struct TableStyle {
   Grouping grouping = Grouping::op;
   std::size_t top = 20;  // operators listed; 0: all
   bool plot = false;
+  std::size_t screen = 0;  // fewer operators are listed where the report would have more lines than this; 0: as many as it takes
 };
 
 // JSON per the interface (schema/estimate.json), ending with a newline. `lines` puts it on one line.

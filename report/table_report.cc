@@ -28,8 +28,8 @@ std::string with_blanks(std::string text) {
 }
 
 std::string units_kept(std::string text) {
-  static constexpr std::string_view kUnits[] = {"%",      "s",       "ms",      "µs",      "ns",       "B",        "kB", "MB", "GB", "TB", "PB",
-                                                "FLOP/s", "GFLOP/s", "TFLOP/s", "PFLOP/s", "tokens/s", "images/s", "k",  "M",  "G",  "T",  "parameters"};
+  static constexpr std::string_view kUnits[] = {"%",       "s",       "ms",      "µs",   "ns",   "B",        "kB",       "MB", "GB", "TB", "PB", "FLOP/s",
+                                                "GFLOP/s", "TFLOP/s", "PFLOP/s", "GB/s", "TB/s", "tokens/s", "images/s", "k",  "M",  "G",  "T",  "parameters"};
   for (std::size_t i = text.find(' '); i != std::string::npos; i = text.find(' ', i + 1)) {
     if (i == 0 || text[i - 1] < '0' || text[i - 1] > '9') continue;
     std::string_view word = std::string_view(text).substr(i + 1);
@@ -333,16 +333,24 @@ std::string render_table(const Prediction& prediction, const TableStyle& style) 
     out += tinted(fmt::format("{:<{}}", line.label, kLabelWidth), Tint::bold, style.color && !line.label.empty()) + tinted(text, line.tint, style.color) + "\n";
   }
   if (prediction.totals.step_time_s > 0) out += tinted(kParts, Tint::bold, style.color) + "\n" + in_columns(part_lines(prediction, summary), style.width);
+  std::string warnings;
+  for (const Warning& warning : prediction.warnings) {
+    if (warning.code == "does_not_fit" || warning.code == kBesideSpeed) continue;  // said above
+    warnings += tinted("warning: ", Tint::yellow, style.color) + wrapped(printable(warning.message), style.width, 9) + "\n";
+  }
   if (!prediction.rows.empty()) {
-    const TextTable table = op_table(prediction, summary, style);
+    TableStyle fitting = style;
+    if (style.screen > 0) {
+      constexpr std::ptrdiff_t kAround = 11, kFewest = 8;  // titles, blank line, what the rest sums to, idle times, footnotes
+      const std::ptrdiff_t used = std::count(out.begin(), out.end(), '\n') + std::count(warnings.begin(), warnings.end(), '\n') + kAround;
+      fitting.top = std::min(style.top, static_cast<std::size_t>(std::max(static_cast<std::ptrdiff_t>(style.screen) - used, kFewest)));
+    }
+    const TextTable table = op_table(prediction, summary, fitting);
     out += "\n" + table.render(style.width, style.color, "");
     out += tinted(wrapped(footnotes(summary, table, style.width), style.width, 0), Tint::dim, style.color) + "\n";
   }
   if (style.plot) out += "\n" + render_roofline(prediction, summary, style);
-  for (const Warning& warning : prediction.warnings) {
-    if (warning.code == "does_not_fit" || warning.code == kBesideSpeed) continue;  // said above
-    out += tinted("warning: ", Tint::yellow, style.color) + wrapped(printable(warning.message), style.width, 9) + "\n";
-  }
+  out += warnings;
   return out;
 }
 

@@ -123,7 +123,7 @@ TEST(CommandLine, ExitCodesAndHints) {
   expect("calibrate --from rows.csv --device t4 --quick", 2, "--quick");
   expect("calibrate --from rows.csv --device t4 -o t4.csv", 2, ".yaml");
   expect("calibrate --from no-such.csv --device t4", 3, "no-such.csv");
-  expect("validate gpt2", 4, "--measurements");
+  expect("validate gpt2", 5, "GPU");
   expect("estimate gpt2 --device h100_sxm -o /nonexistent/x.json", 5, "/nonexistent/x.json");
   expect("estimate gpt2 --device h100_sxm --seq 9223372036854775807", 3, "2^6");
   expect("schema estimat", 2, "did you mean 'estimate'");
