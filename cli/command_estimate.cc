@@ -58,6 +58,21 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   return parser.parse(invocation.arguments);
 }
 
+// What a model's run: section says must be options with values that they take; else its file is broken.
+Result<bool> check_run(const Model& model) {
+  for (const auto& [name, value] : model.spec.run) {
+    Request scratch;
+    const OptionRow* row = find_option(name);
+    std::string first = value;
+    if (row != nullptr && row->form == OptionForm::number) {
+      if (const auto values = expand_range(value, "--" + name)) first = values->front();
+    }
+    const auto applied = apply(scratch, name, first);
+    if (!applied) return fail(ErrorCode::invalid, fmt::format("run: {}: {}", name, applied.error().message), model.file.string(), applied.error().hint);
+  }
+  return true;
+}
+
 // The settings of one model: its own run: section beneath what the command line says.
 std::vector<Setting> settings_of(const Model& model, const Arguments& arguments) {
   std::vector<Setting> settings;
@@ -163,6 +178,7 @@ Result<std::vector<Job>> jobs_of(Session& session, const Arguments& arguments) {
   for (const std::string& name : arguments.models) {
     const auto model = session.model(name);
     if (!model) return tl::unexpected<Error>(model.error());
+    if (const auto checked = check_run(**model); !checked) return tl::unexpected<Error>(checked.error());
     auto sweep = sweep_of(settings_of(**model, arguments));
     if (!sweep) return tl::unexpected<Error>(sweep.error());
     const bool device = std::any_of(sweep->axes.begin(), sweep->axes.end(), [](const auto& axis) { return axis.first == "device"; });

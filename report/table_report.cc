@@ -138,8 +138,9 @@ std::vector<Line> verdict_lines(const Prediction& prediction, const Summary& sum
                                             parts_text(prediction, summary, TimePart::Place::peak))});
   lines.push_back(
       {"", fmt::format("lost inside operators {}: {}", human(sum_of(summary, TimePart::Place::inside), "s"), parts_text(prediction, summary, TimePart::Place::inside))});
-  lines.push_back(
-      {"", fmt::format("lost between operators {}: {}", human(sum_of(summary, TimePart::Place::between), "s"), parts_text(prediction, summary, TimePart::Place::between))});
+  const double between_s = sum_of(summary, TimePart::Place::between);
+  lines.push_back({"", between_s > 0 ? fmt::format("lost between operators {}: {}", human(between_s, "s"), parts_text(prediction, summary, TimePart::Place::between))
+                                     : "nothing is lost between operators"});
   return lines;
 }
 
@@ -235,8 +236,22 @@ std::string footnotes(const Summary& summary) {
   text += " util: of peak FLOP/s";
   if (by_bandwidth) text += ", with * of peak DRAM bandwidth, by which operators that are not compute bound are graded";
   text += ".";
-  if (!confidences.empty())
-    text += fmt::format(" Confidence: {}{}.", name_of(*confidences.begin()), confidences.size() > 1 ? fmt::format(" to {}", name_of(*confidences.rbegin())) : "");
+  const auto words = [](Confidence confidence) -> std::string_view {
+    switch (confidence) {
+      case Confidence::measured:
+        return "measured (this kernel was)";
+      case Confidence::calibrated:
+        return "calibrated (fitted to measurements of this device)";
+      case Confidence::extrapolated:
+        return "extrapolated (beyond what was measured)";
+      case Confidence::spec:
+        return "spec (data sheet and architecture, nothing measured on this device)";
+    }
+    return "?";
+  };
+  std::string list;
+  for (const Confidence confidence : confidences) list += fmt::format("{}{}", list.empty() ? "" : ", ", words(confidence));
+  if (!list.empty()) text += fmt::format(" Confidence: {}.", list);
   return text;
 }
 

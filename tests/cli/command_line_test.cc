@@ -135,6 +135,8 @@ TEST(CommandLine, BrokenInputIsExit3) {
   };
   broken("empty.yaml", "");
   broken("key.yaml", "name: x\nkind: decoder\nlayers: 2\nhidden: 64\nhaeds: 4\nvocab: 100\nffn_hidden: 256\n");
+  broken("run.yaml", "name: x\nkind: decoder\nlayers: 2\nhidden: 64\nheads: 4\nvocab: 100\nffn_hidden: 256\nrun: {seqq: 4}\n");
+  broken("run_value.yaml", "name: x\nkind: decoder\nlayers: 2\nhidden: 64\nheads: 4\nvocab: 100\nffn_hidden: 256\nrun: {phase: trian}\n");
   broken("foreign.yaml", "name: \xff\xfe\x00\x01");
   broken("config.json", "{\"model_type\": \"llama\", ");
   const RunResult absent = run("estimate nowhere/model.yaml --device h100_sxm");
