@@ -35,7 +35,9 @@ int run_clusters(const Invocation& invocation) {
   }
   Listing listing;
   listing.table.columns = {{"id", Align::left}, {"name", Align::left, 1, 16}, {"GPUs per node"}, {"in a node", Align::left}, {"between nodes", Align::left}};
-  for (const std::string& name : data.names(DataKind::cluster)) {
+  const auto names = data.names(DataKind::cluster);
+  if (names.empty()) return report_no_data("clusters");
+  for (const std::string& name : names) {
     const auto cluster = load(data, name);
     if (!cluster) {
       report_error(cluster.error());

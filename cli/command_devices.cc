@@ -51,8 +51,9 @@ int show(const Device& device, const ListingArguments& arguments, Output& output
 }  // namespace
 
 int run_devices(const Invocation& invocation) {
+  if (!invocation.arguments.empty() && invocation.arguments[0] == "new") return run_devices_new(invocation);
   bool help = false;
-  const auto arguments = parse_listing(invocation, "devices", "Lists the GPUs that are there. Each is one YAML file; 'show' prints the source of every number.", true, help);
+  const auto arguments = parse_listing(invocation, "devices", "Lists the GPUs that are there. Each is one YAML file; 'show' prints the source of every number; 'new --probe' writes one for the GPU present.", true, help);
   if (!arguments) return report_error(arguments.error());
   if (help) return 0;
   auto output = Output::open("");
@@ -65,16 +66,18 @@ int run_devices(const Invocation& invocation) {
   }
   Listing listing;
   listing.table.columns = {{"id", Align::left},
-                           {"name", Align::left, 1, 16},
-                           {"architecture", Align::left},
-                           {"SMs"},
+                           {"name", Align::left},
+                           {"architecture", Align::left, 3},
+                           {"SMs", Align::right, 1},
                            {"bf16 TFLOP/s"},
-                           {"fp16 TFLOP/s"},
-                           {"fp8 TFLOP/s"},
+                           {"fp16 TFLOP/s", Align::right, 5},
+                           {"fp8 TFLOP/s", Align::right, 2},
                            {"memory"},
                            {"bandwidth"},
-                           {"L2"}};
-  for (const std::string& name : data.names(DataKind::device)) {
+                           {"L2", Align::right, 4}};
+  const auto names = data.names(DataKind::device);
+  if (names.empty()) return report_no_data("devices");
+  for (const std::string& name : names) {
     const auto device = load(data, name);
     if (!device) {
       report_error(device.error());

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -58,21 +59,6 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   return parser.parse(invocation.arguments);
 }
 
-// What a model's run: section says must be options with values that they take; else its file is broken.
-Result<bool> check_run(const Model& model) {
-  for (const auto& [name, value] : model.spec.run) {
-    Request scratch;
-    const OptionRow* row = find_option(name);
-    std::string first = value;
-    if (row != nullptr && row->form == OptionForm::number) {
-      if (const auto values = expand_range(value, "--" + name)) first = values->front();
-    }
-    const auto applied = apply(scratch, name, first);
-    if (!applied) return fail(ErrorCode::invalid, fmt::format("run: {}: {}", name, applied.error().message), model.file.string(), applied.error().hint);
-  }
-  return true;
-}
-
 // The settings of one model: its own run: section beneath what the command line says.
 std::vector<Setting> settings_of(const Model& model, const Arguments& arguments) {
   std::vector<Setting> settings;
@@ -81,9 +67,12 @@ std::vector<Setting> settings_of(const Model& model, const Arguments& arguments)
     const auto flag = arguments.flags.find(name);
     return (values != arguments.values.end() && !values->second.empty()) || (flag != arguments.flags.end() && flag->second);
   };
-  for (const auto& [name, value] : model.spec.run) {
+  for (const auto& [key, value] : model.spec.run) {
+    std::string name = key;
+    std::replace(name.begin(), name.end(), '_', '-');
+    if (name == "format") continue;  // an option of the output
     const OptionRow* row = find_option(name);
-    if (row == nullptr || !given(row->name)) settings.emplace_back(name, value);
+    if (row == nullptr || !given(row->name)) settings.emplace_back(std::move(name), value);
   }
   for (const OptionRow& row : option_rows()) {
     if (const auto values = arguments.values.find(row.name); values != arguments.values.end()) {
@@ -92,6 +81,40 @@ std::vector<Setting> settings_of(const Model& model, const Arguments& arguments)
     if (const auto flag = arguments.flags.find(row.name); flag != arguments.flags.end() && flag->second) settings.emplace_back(row.name, "true");
   }
   return settings;
+}
+
+// A value of a run: section is input: what is wrong with it is said with its line.
+Result<bool> check_run(const ModelSpec& spec) {
+  for (const auto& option : spec.run) {
+    const std::string &key = option.first, &value = option.second;
+    std::string name = key;
+    std::replace(name.begin(), name.end(), '_', '-');
+    const auto refused = [&](const Error& error) {
+      const auto place = spec.run_place.find(key);
+      return fail(ErrorCode::invalid, fmt::format("run.{}: {}", key, error.message), place == spec.run_place.end() ? spec.file : place->second, error.hint);
+    };
+    if (name == "format") {
+      if (!parse_format(value)) return refused({ErrorCode::invalid, fmt::format("'{}' is not known", value), {}, {}});
+      continue;
+    }
+    const auto sweep = sweep_of({{name, value}});
+    if (!sweep) return refused(sweep.error());
+    std::vector<Setting> varied;
+    for (std::size_t i = 0; i < sweep->size; ++i) {
+      if (const auto request = request_of(*sweep, i, varied); !request) return refused(request.error());
+    }
+  }
+  return true;
+}
+
+// Writing the report over a file that it is made from would destroy that file.
+Result<bool> check_output(const std::string& output, const std::vector<std::filesystem::path>& inputs) {
+  std::error_code error;
+  for (const auto& input : inputs) {
+    if (!output.empty() && std::filesystem::equivalent(output, input, error))
+      return fail(ErrorCode::usage, fmt::format("'{}' is an input of this run", output), "--output", "write to another file");
+  }
+  return true;
 }
 
 // Formats whose lines are written as they come; the others need all predictions at once.
@@ -111,6 +134,7 @@ class Reporter {
 
   // False when the output takes no more.
   bool add(Output& output, Outcome& outcome) {
+    if (format_ == Format::csv || (many_ && (format_ == Format::table || format_ == Format::md))) note_warnings(*outcome.prediction);
     if (!streams(format_, many_)) {
       kept_.push_back(std::make_unique<Prediction>(std::move(*outcome.prediction)));
       settings_.push_back(std::move(outcome.varied));
@@ -126,6 +150,8 @@ class Reporter {
   }
 
   void finish(Output& output, const TableStyle& style) {
+    for (const auto& [key, note] : warnings_)
+      fmt::print(stderr, "rooftile: warning: {}: {}{}\n", printable(key.first), printable(note.message), note.more > 0 ? fmt::format(" (and {} more like it)", note.more) : "");
     std::vector<Variant> variants;
     for (std::size_t i = 0; i < kept_.size(); ++i) variants.push_back({kept_[i].get(), settings_[i]});
     const bool markdown = format_ == Format::md;
@@ -144,6 +170,20 @@ class Reporter {
   }
 
  private:
+  // Formats without room for warnings have them on stderr, each kind once.
+  void note_warnings(const Prediction& prediction) {
+    for (const Warning& warning : prediction.warnings) {
+      if (warning.code == "does_not_fit") continue;  // a column says it
+      const auto [place, fresh] =
+          warnings_.try_emplace({prediction.model.name, warning.code + (warning.code == "option_without_effect" ? warning.message : "")}, Note{warning.message});
+      if (!fresh) ++place->second.more;
+    }
+  }
+  struct Note {
+    std::string message;
+    std::size_t more = 0;
+  };
+  std::map<std::pair<std::string, std::string>, Note> warnings_;  // by model and kind
   Format format_;
   bool many_, sweep_ops_, started_ = false;
   ReportContext context_;
@@ -178,7 +218,7 @@ Result<std::vector<Job>> jobs_of(Session& session, const Arguments& arguments) {
   for (const std::string& name : arguments.models) {
     const auto model = session.model(name);
     if (!model) return tl::unexpected<Error>(model.error());
-    if (const auto checked = check_run(**model); !checked) return tl::unexpected<Error>(checked.error());
+    if (const auto checked = check_run((*model)->spec); !checked) return tl::unexpected<Error>(checked.error());
     auto sweep = sweep_of(settings_of(**model, arguments));
     if (!sweep) return tl::unexpected<Error>(sweep.error());
     const bool device = std::any_of(sweep->axes.begin(), sweep->axes.end(), [](const auto& axis) { return axis.first == "device"; });
@@ -187,15 +227,19 @@ Result<std::vector<Job>> jobs_of(Session& session, const Arguments& arguments) {
       for (const std::string& id : session.data().names(DataKind::device)) known += (known.empty() ? "" : ", ") + id;
       return fail(ErrorCode::usage, "no --device is given", {}, known.empty() ? "see 'rooftile devices'" : "known: " + known);
     }
+    std::vector<std::filesystem::path> inputs = {(*model)->file};
+    for (const auto& [option, values] : sweep->axes) {
+      if (find_option(option)->form == OptionForm::file) inputs.insert(inputs.end(), values.begin(), values.end());
+    }
+    if (const auto checked = check_output(arguments.output, inputs); !checked) return tl::unexpected<Error>(checked.error());
     jobs.push_back({name, std::move(*sweep)});
   }
   return jobs;
 }
 
 Result<bool> estimate(const Arguments& arguments, const std::string& command_line) {
-  const auto format = format_of(arguments);
+  auto format = format_of(arguments);
   if (!format) return tl::unexpected<Error>(format.error());
-  if (*format == Format::html) return fail(ErrorCode::unsupported, "the HTML report is not in this version", "--format html", "use --format md, json or csv");
   const auto color = parse_color(arguments.color);
   if (!color) return tl::unexpected<Error>(color.error());
   const auto grouping = parse_grouping(arguments.group);
@@ -207,6 +251,11 @@ Result<bool> estimate(const Arguments& arguments, const std::string& command_lin
   sessions.push_back(std::make_unique<Session>());
   const auto jobs = jobs_of(*sessions[0], arguments);
   if (!jobs) return tl::unexpected<Error>(jobs.error());
+  if (arguments.format.empty() && arguments.output.empty()) {
+    const auto model = sessions[0]->model(arguments.models[0]);
+    if (const auto suggested = (*model)->spec.run.find("format"); suggested != (*model)->spec.run.end()) format = *parse_format(suggested->second);
+  }
+  if (*format == Format::html) return fail(ErrorCode::unsupported, "the HTML report is not in this version", "--format html", "use --format md, json or csv");
   std::size_t count = 0;
   for (const Job& job : *jobs) count += job.sweep.size;
 

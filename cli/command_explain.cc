@@ -3,6 +3,7 @@
 #include "cli/command_parser.h"
 #include "cli/commands.h"
 #include "cli/listing.h"
+#include "cli/numbers.h"
 #include "cli/session.h"
 #include "report/json_writer.h"
 #include "report/quantity.h"
@@ -13,7 +14,7 @@ namespace {
 
 struct Arguments {
   std::vector<std::string> words;
-  std::string device, mode, clocks, calibration, cluster, format, color;
+  std::string dtype, device, mode, clocks, calibration, cluster, format, color;
 };
 
 Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments& arguments) {
@@ -24,6 +25,7 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
        "rooftile explain attention batch=1 heads=32 kv_heads=8 seq_q=8192 seq_kv=8192 head_dim=128 causal=1 pass=fwd --device h100_sxm"});
   parser.positional("OP", arguments.words, "operator, then key=value pairs; dtype=bf16 and impl=vendor|torch|rooftile are keys too");
   parser.option("--device", arguments.device, "device id or FILE", "Options", "NAME|FILE");
+  parser.option("--dtype", arguments.dtype, "as the key dtype= (default bf16)", "Options", "WORD");
   parser.option("--mode", arguments.mode, "sol, model or calibrated (default where the device has a calibration)", "Options", "WORD");
   parser.option("--clocks", arguments.clocks, "auto (default), burst or sustained", "Options", "WORD");
   parser.option("--calibration", arguments.calibration, "a further layer of constants: a name or FILE", "Options", "NAME|FILE");
@@ -33,9 +35,17 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   return parser.parse(invocation.arguments);
 }
 
-Result<KernelCall> call_of(const std::vector<std::string>& words) {
+// "m=16k" as "m=16000": sizes are written as those of `estimate`.
+std::string with_plain_number(const std::string& word) {
+  const std::size_t equals = word.find('=');
+  if (equals == std::string::npos) return word;
+  const auto number = parse_whole(std::string_view(word).substr(equals + 1), word);
+  return number ? word.substr(0, equals + 1) + std::to_string(*number) : word;
+}
+
+Result<KernelCall> call_of(const std::vector<std::string>& words, const std::string& dtype_option) {
   if (words.empty()) return fail(ErrorCode::usage, "no operator is given", {}, "for instance: rooftile explain gemm m=4096 n=4096 k=4096 --device h100_sxm");
-  std::string shape, dtype = "bf16", impl;
+  std::string shape, dtype = dtype_option.empty() ? "bf16" : dtype_option, impl;
   for (std::size_t i = 1; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word.rfind("dtype=", 0) == 0)
@@ -43,7 +53,7 @@ Result<KernelCall> call_of(const std::vector<std::string>& words) {
     else if (word.rfind("impl=", 0) == 0)
       impl = word.substr(5);
     else
-      shape += (shape.empty() ? "" : " ") + word;
+      shape += (shape.empty() ? "" : " ") + with_plain_number(word);
   }
   // Defaults that a CSV writes out and a person leaves out.
   if (words[0] == "gemm") {
@@ -69,9 +79,10 @@ std::string explain_text(const KernelCall& call, const KernelTime& time, const M
   if (bytes > 0) out += fmt::format(", {} FLOP/byte", significant(flops / bytes));
   if (peak > 0) out += fmt::format("; ridge at {}", significant(peak / bandwidth));
   out += fmt::format("\nexecuted    {}, {} of DRAM traffic\n", human(to_double(time.flops_executed), "FLOP"), human(to_double(time.bytes_moved), "B"));
-  out += fmt::format("time        {} us, bound by {}", microseconds(time.time_s), name_of(time.bound));
+  out += fmt::format("time        {} us ({}), bound by {}", microseconds(time.time_s), human(time.time_s, "s"), name_of(time.bound));
   if (time.time_s > 0 && peak > 0) out += fmt::format("; {} of peak FLOP/s, {} of peak bandwidth", percent(flops / time.time_s / peak), percent(bytes / time.time_s / bandwidth));
-  out += fmt::format("\n            {} us at the data sheet's peak, {} us attainable\n", microseconds(time.peak_s), microseconds(time.attainable_s));
+  out += fmt::format("\n            {} us at the data sheet's peak; attainable {} us: a perfect kernel at the clock and bandwidth that the GPU really has\n",
+                     microseconds(time.peak_s), microseconds(time.attainable_s));
   if (!time.family.empty()) {
     out += fmt::format("kernel      {}", time.family);
     if (time.tile_m > 0) out += fmt::format(", tile {}x{}", time.tile_m, time.tile_n);
@@ -84,7 +95,7 @@ std::string explain_text(const KernelCall& call, const KernelTime& time, const M
   const std::pair<std::string_view, double> parts[] = {
       {"compute", time.compute_s}, {"dram", time.dram_s}, {"l2", time.l2_s}, {"latency", time.latency_s}, {"launch", time.launch_s}};
   for (const auto& [name, seconds] : parts) terms.rows.push_back({{std::string(name)}, {microseconds(seconds)}});
-  out += "\n" + terms.render(100, color, "");
+  out += "\n" + terms.render(100, color, "") + "The terms overlap in part, so they sum to more than the time; the longest one binds.\n";
   TextTable losses;
   losses.columns = {{"above the peak", Align::left}, {"us"}};
   for (std::size_t i = 0; i < kLosses; ++i) {
@@ -144,7 +155,7 @@ std::string explain_json(const KernelCall& call, const KernelTime& time, const M
 }
 
 int explain(const Arguments& arguments) {
-  const auto call = call_of(arguments.words);
+  const auto call = call_of(arguments.words, arguments.dtype);
   if (!call) return report_error(call.error());
   if (arguments.device.empty()) return report_error({ErrorCode::usage, "no --device is given", {}, "see 'rooftile devices'"});
   if (!arguments.format.empty() && arguments.format != "table" && arguments.format != "json")

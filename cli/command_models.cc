@@ -81,7 +81,9 @@ int run_models(const Invocation& invocation) {
   }
   Listing listing;
   listing.table.columns = {{"name", Align::left}, {"kind", Align::left}, {"parameters"}, {"layers"}, {"hidden"}, {"heads"}, {"kv heads"}, {"ffn"}, {"vocab"}, {"positions"}};
-  for (const std::string& name : session.data().names(DataKind::model)) {
+  const auto names = session.data().names(DataKind::model);
+  if (names.empty()) return report_no_data("models");
+  for (const std::string& name : names) {
     const auto model = session.model(name);
     if (!model) {
       report_error(model.error());

@@ -9,6 +9,23 @@
 
 namespace rooftile {
 
+namespace {
+
+// What people write who come from other tools.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {{"--batch-size", "--mbs"},
+                                                                         {"--batch", "--mbs"},
+                                                                         {"--bs", "--mbs"},
+                                                                         {"--gpu", "--device"},
+                                                                         {"--sequence-length", "--seq"},
+                                                                         {"--seqlen", "--seq"},
+                                                                         {"--num-gpus", "--gpus"},
+                                                                         {"--precision-dtype", "--dtype"},
+                                                                         {"--tensor-parallel-size", "--tp"},
+                                                                         {"--pipeline-parallel-size", "--pp"},
+                                                                         {"--top-k", "--top"}};
+
+}  // namespace
+
 struct CommandParser::Parser {
   CLI::App app;
   std::string command;
@@ -71,13 +88,18 @@ Result<std::optional<std::string>> CommandParser::parse(const std::vector<std::s
     parser_->app.parse(std::move(reversed));
   } catch (const CLI::CallForHelp&) {
     return parser_->app.help();
+  } catch (const CLI::ArgumentMismatch& error) {
+    return fail(ErrorCode::usage, error.what(), {}, "an option is given once; several values are a list: --mbs 1,2,4 or --device a100_sxm_80gb,h100_sxm");
   } catch (const CLI::ParseError& error) {
     return fail(ErrorCode::usage, error.what(), {}, try_help);
   }
   for (const std::string& extra : parser_->app.remaining()) {
     if (extra.size() > 1 && extra[0] == '-') {
       const std::string name = extra.substr(0, extra.find('='));
-      const std::string near = nearest(name, parser_->names);
+      std::string near = nearest(name, parser_->names);
+      for (const auto& [other, ours] : kOtherNames) {
+        if (near.empty() && name == other && std::find(parser_->names.begin(), parser_->names.end(), ours) != parser_->names.end()) near = ours;
+      }
       return fail(ErrorCode::usage, "unknown option '" + name + "'", {}, near.empty() ? try_help : "did you mean '" + near + "'?");
     }
     return fail(ErrorCode::usage, "unexpected argument '" + extra + "'", {}, try_help);

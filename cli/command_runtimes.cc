@@ -52,7 +52,9 @@ int run_runtimes(const Invocation& invocation) {
   }
   Listing listing;
   listing.table.columns = {{"id", Align::left}, {"name", Align::left}, {"version", Align::left}, {"gap"}, {"host launch"}, {"mixed precision", Align::left}};
-  for (const std::string& name : data.names(DataKind::runtime)) {
+  const auto names = data.names(DataKind::runtime);
+  if (names.empty()) return report_no_data("runtimes");
+  for (const std::string& name : names) {
     const auto runtime = load(data, name);
     if (!runtime) {
       report_error(runtime.error());

@@ -23,6 +23,7 @@ int run_schema(const Invocation& invocation) {
   if (!output) return report_error(output.error());
   const DataPath data = DataPath::standard(installed_data());
   if (words.empty()) {
+    if (data.names(DataKind::schema).empty()) return report_no_data("schemas");
     std::string text;
     for (const std::string& name : data.names(DataKind::schema)) text += name + "\n";
     return print_text(*output, text);

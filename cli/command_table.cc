@@ -18,6 +18,7 @@ constexpr auto kCommands = std::to_array<Command>({
     {"estimate", run_estimate, "cost of a training step, forward, prefill or decode of a model: per operator and in total"},
     {"explain", run_explain, "one operator taken apart: terms in microseconds, what binds"},
     {"validate", run_validate, "predicted beside measured kernel times"},
+    {"calibrate", run_calibrate, "fits the constants of the kernel-time model to measured kernels"},
     {"models", run_models, "the models that are there; 'show NAME' prints one with every default filled in"},
     {"devices", run_devices, "the GPUs that are there; 'show NAME' prints one with the source of each number; --lint"},
     {"runtimes", run_runtimes, "the runtimes that are there; 'show NAME'"},
@@ -27,7 +28,6 @@ constexpr auto kCommands = std::to_array<Command>({
     {"advise", nullptr, "which sizes of a model to change"},
     {"plan", nullptr, "capacity planning over parallel layouts"},
     {"compare", nullptr, "predicted against a profile"},
-    {"calibrate", nullptr, "fits the model to a GPU"},
 });
 
 std::string help() {
@@ -45,7 +45,8 @@ std::string help() {
          "  rooftile estimate llama-3-8b --device h100_sxm\n"
          "  rooftile estimate config.json --device a100_sxm_80gb --phase decode --context 8192\n"
          "  rooftile explain gemm m=4096 n=4096 k=4096 --device h100_sxm\n\n"
-         "Exit codes: 0 ok; 1 a gate failed; 2 usage; 3 input invalid; 4 not supported; 5 device, library or package unavailable; 70 internal error; 130 interrupted\n";
+         "Exit codes: 0 ok; 1 a gate failed; 2 usage; 3 input invalid; 4 not supported; 5 device, library or package unavailable;\n            70 internal error; 130 "
+         "interrupted\n";
 }
 
 int print(std::string_view text) {
@@ -71,7 +72,7 @@ int dispatch(std::span<const char* const> words) {
   for (const Command& command : kCommands) {
     if (command.name != name) continue;
     if (command.run == nullptr)
-      return report_error({ErrorCode::unsupported, fmt::format("'{}' is not in this version", name), {}, "this version has estimate, explain and validate"});
+      return report_error({ErrorCode::unsupported, fmt::format("'{}' is not in this version", name), {}, "this version has estimate, explain, validate and calibrate"});
     Invocation invocation;
     invocation.command_line = "rooftile";
     for (const char* word : words) invocation.command_line += " " + std::string(word);

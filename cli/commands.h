@@ -17,8 +17,10 @@ struct Invocation {
 int run_estimate(const Invocation& invocation);
 int run_explain(const Invocation& invocation);
 int run_validate(const Invocation& invocation);
+int run_calibrate(const Invocation& invocation);
 int run_models(const Invocation& invocation);
 int run_devices(const Invocation& invocation);
+int run_devices_new(const Invocation& invocation);  // devices new
 int run_runtimes(const Invocation& invocation);
 int run_clusters(const Invocation& invocation);
 int run_schema(const Invocation& invocation);

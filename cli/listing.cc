@@ -40,6 +40,13 @@ Result<ListingArguments> parse_listing(const Invocation& invocation, std::string
   return arguments;
 }
 
+int report_no_data(std::string_view noun) {
+  return report_error({ErrorCode::unavailable,
+                       "no " + std::string(noun) + " found",
+                       {},
+                       "set ROOFTILE_DATA to the folder that holds hardware/ and models/; 'rooftile doctor' shows where data is looked for"});
+}
+
 void Listing::row(std::vector<std::string> cells) {
   std::vector<Cell> row;
   for (std::string& cell : cells) row.push_back({std::move(cell)});

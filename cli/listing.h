@@ -25,6 +25,9 @@ struct ListingArguments {
 // Parses them; `code` is set where the command ends here (help was printed, or an error).
 Result<ListingArguments> parse_listing(const Invocation& invocation, std::string_view command, std::string_view description, bool with_lint, bool& help_printed);
 
+// Says that there is nothing to list, and gives the exit code.
+int report_no_data(std::string_view noun);
+
 // A table whose cells are texts; as JSON a list of objects with the titles (blanks as _) as keys.
 struct Listing {
   TextTable table;

@@ -7,6 +7,7 @@
 
 #include "cli/numbers.h"
 #include "estimator/core/suggest.h"
+#include "frontends/model_words.h"
 
 namespace rooftile {
 namespace {
@@ -130,6 +131,11 @@ Result<bool> set_number(Request& request, std::string_view name, std::string_vie
     into = number;
     return true;
   };
+  // The same bound as on GPUs, so that an absurd degree is blamed and not the GPUs that it would need.
+  constexpr std::int64_t kMostRanks = 1 << 24;
+  const bool degree = find_option(name)->group == kParallel;
+  if (degree && number > kMostRanks) return fail(ErrorCode::usage, fmt::format("at most {}, not {}", kMostRanks, number), place);
+  if (name == "layers" && number > kMaxLayers) return fail(ErrorCode::invalid, fmt::format("{} layers; at most {} are computed", number, kMaxLayers), place);
   if (name == "mbs") return at_least_one(options.mbs);
   if (name == "gbs") return at_least_one(options.gbs);
   if (name == "seq") return request.seq_given = true, at_least_one(options.seq);
@@ -192,7 +198,7 @@ Result<bool> apply(Request& request, std::string_view name, std::string_view val
   if (name == "precision") return request.precision_given = true, set_enum(options.precision, name, value, Precision::mixed);
   if (name == "optimizer") return request.optimizer_given = true, set_enum(options.optimizer, name, value, OptimizerChoice::none);
   if (name == "recompute") return request.recompute_given = true, set_enum(options.recompute, name, value, Recompute::full);
-  if (name == "pp-schedule") return set_enum(options.layout.schedule, name, value, PipelineSchedule::interleaved);
+  if (name == "pp-schedule") return request.schedule_given = true, set_enum(options.layout.schedule, name, value, PipelineSchedule::interleaved);
   if (name == "cuda-graphs") return set_flag(options.cuda_graphs, name, value);
   if (name == "sp") return set_flag(options.layout.sp, name, value);
   if (name == "overlap-grad-reduce") return set_flag(options.layout.overlap_grad_reduce, name, value);

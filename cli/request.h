@@ -38,7 +38,7 @@ struct Request {
   std::int64_t layers = 0;  // 0: the model's
   std::vector<std::pair<std::string, std::int64_t>> dims;
   bool precision_given = false, mode_given = false, gpus_given = false, seq_given = false, context_given = false, optimizer_given = false, recompute_given = false;
-  bool attention_given = false, gpus_per_node_given = false, dtype_given = false;
+  bool attention_given = false, schedule_given = false, gpus_per_node_given = false, dtype_given = false;
 };
 
 // Sets one option from its text. Errors: usage with the option as place and the known words.

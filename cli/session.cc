@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "cli/install_path.h"
 #include "estimator/passes/predict.h"
@@ -26,18 +25,20 @@ std::vector<Warning> idle_options(const Request& request, const Model& model) {
   if (request.context_given && (phase == Phase::train || phase == Phase::forward)) idle("context", "only prefill and decode have a KV cache");
   if (!request.dims.empty() && model.format != ModelFormat::onnx) idle("dim", "the model is no ONNX graph; its sizes are --mbs and --seq");
   if (request.layers > 0 && model.format == ModelFormat::onnx) idle("layers", "an ONNX graph has the layers that it has");
+  if (request.seq_given && phase == Phase::decode && model.format != ModelFormat::onnx && model.spec.kind == ModelKind::decoder)
+    idle("seq", "decode adds one token to each sequence; --context says how many it has");
+  const Layout& layout = request.options.layout;
+  if (request.schedule_given && layout.pp == 1) idle("pp-schedule", "there is no pipeline");
+  if (request.schedule_given && layout.pp > 1 && layout.vpp > 1 && layout.schedule == PipelineSchedule::one_f_one_b) idle("pp-schedule", "--vpp interleaves 1f1b");
+  if (request.options.mode == Mode::sol && request.options.clocks != ClockState::automatic) idle("clocks", "--mode sol is the data sheet's peak");
   if (request.seq_given && model.format != ModelFormat::onnx && model.spec.kind == ModelKind::vision) idle("seq", "an image has as many tokens as patches");
   return warnings;
 }
 
 // Told by the first bytes, so that a file of weights is not read to find out.
 bool begins_like_onnx(const std::filesystem::path& file) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error)) return false;
-  char head[512];
-  std::ifstream stream(file, std::ios::binary);
-  stream.read(head, sizeof head);
-  return stream.gcount() > 0 && sniff_model({head, static_cast<std::size_t>(stream.gcount())}) == ModelFormat::onnx;
+  const std::string head = read_head(file);
+  return !head.empty() && sniff_model(head) == ModelFormat::onnx;
 }
 
 // bf16 is the default where the device has it. A dtype that was asked for and that the device's units cannot do is refused.
@@ -56,7 +57,7 @@ Result<void> settle_dtype(Request& request, const Device& device, std::vector<Wa
 }  // namespace
 
 bool has_calibration(const Machine& machine) {
-  return std::any_of(machine.calibration.layers.begin(), machine.calibration.layers.end(), [](const CalibrationLayer& layer) { return layer.level != LayerLevel::architecture; });
+  return std::any_of(machine.calibration.layers.begin(), machine.calibration.layers.end(), [](const CalibrationLayer& layer) { return layer.level == LayerLevel::device || layer.level == LayerLevel::site; });
 }
 
 Session::Session() : data_(DataPath::standard(installed_data())) {}
@@ -74,7 +75,7 @@ Result<const Model*> Session::model(const std::string& name_or_file) {
     if (!onnx) return tl::unexpected<Error>(onnx.error());
     model->onnx = std::move(*onnx);
   } else {
-    auto text = read_text(*file);
+    auto text = read_text(*file, kMaxModelText);
     if (!text) return tl::unexpected<Error>(text.error());
     model->format = sniff_model(*text) == ModelFormat::onnx ? ModelFormat::yaml : sniff_model(*text);
     auto spec = model->format == ModelFormat::yaml ? read_yaml_model(*text, file->string()) : read_hf_config(*text, file->string());
@@ -137,7 +138,8 @@ Result<Prediction> Session::predict(const Model& model, Request request) {
   if (!runtime) return tl::unexpected<Error>(runtime.error());
   Options& options = request.options;
   if (!request.gpus_per_node_given && (*machine)->cluster.gpus_per_node > 0) options.layout.gpus_per_node = (*machine)->cluster.gpus_per_node;
-  std::vector<Warning> warnings = idle_options(request, model);
+  std::vector<Warning> warnings = model.spec.warnings;
+  for (Warning& warning : idle_options(request, model)) warnings.push_back(std::move(warning));
   if (options.mode == Mode::calibrated && !has_calibration(**machine)) {
     if (request.mode_given) warnings.push_back({"not_calibrated", fmt::format("{} has no calibration; --mode model is used", (*machine)->device.id)});
     options.mode = Mode::model;
@@ -161,6 +163,8 @@ Result<Prediction> Session::predict(const Model& model, Request request) {
   if (prediction) {
     prediction->runtime = (*runtime)->id;
     if (model.onnx) prediction->parameters = prediction->parameters_active = model.onnx->parameters().all;
+    if (request.recompute_given && options.recompute == Recompute::selective && options.phase == Phase::train && prediction->totals.recompute_time_s == 0)
+      warnings.push_back({"option_without_effect", "--recompute selective has no effect: this attention kernel stores no score matrix that could be computed again"});
     prediction->warnings.insert(prediction->warnings.begin(), warnings.begin(), warnings.end());
   }
   return prediction;

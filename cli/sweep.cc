@@ -28,6 +28,12 @@ Outcome outcome_of(Session& session, const Job& job, std::size_t index, const st
   const auto model = session.model(job.model);
   outcome.prediction = model ? session.predict(**model, *request) : Result<Prediction>(tl::unexpected<Error>(model.error()));
   if (outcome.prediction) render(outcome);
+  // Sizes that a file gives and that pass 2^63 together are found far from the file.
+  if (!outcome.prediction && model && outcome.prediction.error().code == ErrorCode::invalid && outcome.prediction.error().message.find("2^63") != std::string::npos) {
+    std::string& place = outcome.prediction.error().place;
+    const std::string file = (*model)->file.string();
+    if (place.rfind("--", 0) != 0 && place.find(file) == std::string::npos) place = place.empty() ? file : file + ": " + place;
+  }
   return outcome;
 }
 

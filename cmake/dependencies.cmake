@@ -8,7 +8,15 @@ target_include_directories(rooftile_expected SYSTEM INTERFACE $<BUILD_INTERFACE:
 # Not header-only: that makes each of our sources compile two seconds longer, and the first build is what a newcomer waits for.
 find_package(fmt REQUIRED)
 add_library(rooftile_fmt INTERFACE)
-target_link_libraries(rooftile_fmt INTERFACE fmt::fmt)
+if(ROOFTILE_PORTABLE)
+  # Debian and Ubuntu have no archive of fmt: its one source file, which is a header, is compiled here.
+  find_path(ROOFTILE_FMT_INCLUDE fmt/format.h REQUIRED)
+  add_library(rooftile_fmt_archive STATIC ${CMAKE_SOURCE_DIR}/cmake/fmt_archive.cc)
+  target_include_directories(rooftile_fmt_archive SYSTEM PUBLIC ${ROOFTILE_FMT_INCLUDE})
+  target_link_libraries(rooftile_fmt INTERFACE rooftile_fmt_archive)
+else()
+  target_link_libraries(rooftile_fmt INTERFACE fmt::fmt)
+endif()
 
 # yaml-cpp 0.7 (Debian 12) exports the target yaml-cpp, 0.8 (Ubuntu 24.04) yaml-cpp::yaml-cpp.
 find_package(yaml-cpp REQUIRED)

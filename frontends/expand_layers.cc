@@ -9,6 +9,8 @@ PointwiseKind activation_kernel(ActivationKind activation) {
   switch (activation) {
     case ActivationKind::gelu:
       return PointwiseKind::gelu;
+    case ActivationKind::gelu_new:
+      return PointwiseKind::gelu_new;
     case ActivationKind::relu:
       return PointwiseKind::relu;
     case ActivationKind::silu:

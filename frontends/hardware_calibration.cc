@@ -60,6 +60,24 @@ void residuals(HardwareReader& reader, const YamlNode& map, std::map<std::string
   }
 }
 
+void validity(HardwareReader& reader, const YamlNode& map, std::map<std::string, std::vector<ValidRange>>& out) {
+  for (const YamlEntry& family : map.entries) {
+    if (family.value.kind != YamlNode::Kind::map) {
+      reader.refuse(family.value, "the validity of a family is a mapping of sizes to [lowest, highest]");
+      return;
+    }
+    for (const YamlEntry& size : family.value.entries) {
+      if (size.value.kind != YamlNode::Kind::list || size.value.items.size() != 2) {
+        reader.refuse(size.value, "expected [lowest, highest]");
+        return;
+      }
+      ValidRange range{size.key, reader.plain_number(size.value.items[0], 0, 1e18), reader.plain_number(size.value.items[1], 0, 1e18)};
+      if (reader.ok() && range.lowest > range.highest) reader.refuse(size.value, "the lowest size is above the highest");
+      out[family.key].push_back(std::move(range));
+    }
+  }
+}
+
 }  // namespace
 
 Result<CalibrationLayer> read_calibration(const std::filesystem::path& file) {
@@ -68,7 +86,7 @@ Result<CalibrationLayer> read_calibration(const std::filesystem::path& file) {
   HardwareReader reader(*tree, "calibration");
   CalibrationLayer layer;
   layer.file = file.string();
-  reader.allow_keys(*tree, {"kind", "id", "name", "level", "architecture", "variant", "device", "library", "protocol", "site", "sources", "constants", "residuals"});
+  reader.allow_keys(*tree, {"kind", "id", "name", "level", "architecture", "variant", "device", "library", "protocol", "site", "sources", "default", "method", "constants", "residuals", "validity"});
   layer.id = reader.text(*tree, "id", Need::required);
   const std::string level = reader.text(*tree, "level", Need::required);
   if (reader.ok()) {
@@ -83,9 +101,12 @@ Result<CalibrationLayer> read_calibration(const std::filesystem::path& file) {
   layer.device = reader.text(*tree, "device", whole_architecture ? Need::optional : Need::required);
   layer.library = reader.text(*tree, "library", Need::optional);
   layer.protocol = reader.text(*tree, "protocol", Need::optional);
+  layer.standard = reader.boolean(*tree, "default", false);
+  if (layer.standard && layer.level != LayerLevel::protocol) reader.refuse(*tree->find("default"), "only a protocol layer can be the default one");
   layer.site = reader.text(*tree, "site", layer.level == LayerLevel::site ? Need::required : Need::optional);
   if (const YamlNode* map = reader.get_map(*tree, "constants", Need::required)) constants(reader, *map, "", layer.facts);
   if (const YamlNode* map = reader.get_map(*tree, "residuals", Need::optional)) residuals(reader, *map, layer.residuals);
+  if (const YamlNode* map = reader.get_map(*tree, "validity", Need::optional)) validity(reader, *map, layer.validity);
   if (!reader.ok()) return tl::unexpected<Error>(reader.error());
   return layer;
 }

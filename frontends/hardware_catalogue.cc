@@ -39,7 +39,7 @@ class CatalogueReader {
     KernelFamily family;
     family.name = reader_.text(node, "name", Need::required);
     if (!reader_.ok()) return;
-    reader_.allow_keys(node, {"name", "dtypes", "alignment", "rate", "persistent", "tensor_cores", "max_ctas_per_sm", "sms_per_tile", "iteration_latency", "tiles", "split_k",
+    reader_.allow_keys(node, {"name", "dtypes", "alignment", "products", "rate", "persistent", "tensor_cores", "max_ctas_per_sm", "sms_per_tile", "iteration_latency", "tiles", "split_k",
                               "source", "kind", "date", "note"});
     for (const KernelFamily& other : catalogue_.families) {
       if (other.name == family.name) reader_.refuse(node, "the family '" + family.name + "' stands here twice");
@@ -55,6 +55,10 @@ class CatalogueReader {
     if (const std::vector<int> range = reader_.integers(node, "alignment", Need::optional, 1, 64); !range.empty()) {
       if (range.size() != 2 || range[0] > range[1]) reader_.refuse(*node.find("alignment"), "'alignment' is [lowest, highest] in elements");
       if (reader_.ok()) family.min_alignment = range[0], family.max_alignment = range[1];
+    }
+    if (const std::string products = reader_.text(node, "products", Need::optional); !products.empty()) {
+      if (products != "single" && products != "batched") reader_.refuse(*node.find("products"), "'products' is single or batched; without it the family runs both");
+      family.single = products == "single", family.batched = products == "batched";
     }
     family.rate = number(node, family.name, "rate", "1", family.rate);
     if (reader_.ok() && !(family.rate > 0 && family.rate <= 4)) reader_.refuse(*node.find("rate"), "'rate' is relative to the dtype's peak: above 0, at most 4");

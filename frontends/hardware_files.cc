@@ -108,6 +108,12 @@ Result<void> add_layers(const DataPath& data, std::string_view named, Machine& m
     Result<CalibrationLayer> layer = read_calibration(path);
     if (!layer) return tl::unexpected<Error>(layer.error());
     if (!layer->device.empty() && layer->device != device.id) return {};
+    if (layer->level == LayerLevel::protocol) {
+      const bool twice = std::any_of(layers.begin(), layers.end(), [](const CalibrationLayer& other) { return other.level == LayerLevel::protocol; });
+      if (layer->standard && twice) return fail(ErrorCode::invalid, "two protocol layers of " + device.id + " say 'default: true'", layer->file);
+      machine.calibration.protocols.push_back(*layer);
+      if (!layer->standard) return {};
+    }
     layers.push_back(std::move(*layer));
     return {};
   };
@@ -132,8 +138,8 @@ Result<void> add_layers(const DataPath& data, std::string_view named, Machine& m
   if (!layer->device.empty() && layer->device != device.id) {
     return fail(ErrorCode::usage, "the calibration " + layer->id + " is of the device " + layer->device + ", not " + device.id, "--calibration", "use --device " + layer->device);
   }
-  // Whoever names a layer wants it to win: it goes last, whatever its level.
-  std::erase_if(layers, [&](const CalibrationLayer& other) { return other.id == layer->id; });
+  // Whoever names a layer wants it to win: it goes last, whatever its level. Of protocols only one applies.
+  std::erase_if(layers, [&](const CalibrationLayer& other) { return other.id == layer->id || (layer->level == LayerLevel::protocol && other.level == LayerLevel::protocol); });
   layers.push_back(std::move(*layer));
   return {};
 }
@@ -188,9 +194,16 @@ Result<fs::path> DataPath::find(DataKind kind, std::string_view name_or_file) co
   if (text.find('\0') == std::string::npos && !text.empty()) {
     if (is_file(text)) return fs::path(text);
     std::error_code status;
-    if (looks_like_file && fs::is_directory(text, status)) return fail(ErrorCode::usage, "'" + text + "' is a folder, expected a " + std::string(folder.noun) + " file");
+    if (looks_like_file && fs::is_directory(text, status))
+      return fail(ErrorCode::invalid, "is a folder, expected a " + std::string(folder.noun) + " file", text,
+                  kind == DataKind::model ? "name the config.json, .yaml or .onnx in it" : "");
+    if (kind == DataKind::model && looks_like_file && fs::is_fifo(text, status)) return fs::path(text);
+    if (looks_like_file && fs::exists(text, status)) return fail(ErrorCode::invalid, "is neither a file nor a pipe", text);
   }
-  if (looks_like_file) return fail(ErrorCode::usage, "no such " + std::string(folder.noun) + " file: " + text);
+  // What looks like a path is a broken input, what looks like a name is a misspelt one.
+  const bool foreign_file = kind == DataKind::model && (fs::path(text).extension() == ".onnx" || fs::path(text).extension() == ".json");
+  if (looks_like_file || foreign_file)
+    return fail(ErrorCode::invalid, "no such " + std::string(folder.noun) + " file", text, "known names: rooftile " + std::string(folder.noun) + "s");
   std::vector<std::string> known = names(kind);
   if (kind == DataKind::runtime) {
     std::set<std::string> plain(known.begin(), known.end());

@@ -45,6 +45,8 @@ void read_activation(HfConfig& config) {
   ActivationKind plain = ActivationKind::gelu;
   if (name == "silu" || name == "swish")
     plain = ActivationKind::silu;
+  else if (name == "gelu_new" || name == "gelu_fast")
+    plain = ActivationKind::gelu_new;
   else if (name == "relu")
     plain = ActivationKind::relu;
   else if (name.rfind("gelu", 0) != 0 && name != "quick_gelu") {
@@ -230,7 +232,12 @@ Result<ModelSpec> read_family(const TextNode& node, const HfFamily& family, cons
   std::optional<Error> error;
   MapReader map(node, file, error);
   HfConfig config(map, family, spec);
-  for (const std::string_view key : {"model_type", "torch_dtype", "dtype", "_name_or_path", "transformers_version"}) map.ignore(key);
+  for (const std::string_view key : {"model_type", "_name_or_path", "transformers_version"}) map.ignore(key);
+  for (const std::string_view key : {"torch_dtype", "dtype"}) {
+    const TextNode* stored = map.any(key);
+    if (stored == nullptr || stored->kind != TextNode::Kind::text || stored->text == "auto" || parse_dtype(stored->text)) continue;
+    spec.warnings.push_back({"unknown_dtype", fmt::format("{} '{}' is not known and not used; --dtype says what is computed in", key, printable(stored->text))});
+  }
   spec.family = family.model_type;
   spec.kind = family.kind;
   spec.norm = family.norm;

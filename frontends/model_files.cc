@@ -1,10 +1,14 @@
 #include "frontends/model_files.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <system_error>
+#include <cerrno>
+#include <cstring>
 
 #include "frontends/text_tree.h"
 
@@ -32,6 +36,8 @@ ModelFormat sniff_model(std::string_view bytes) {
   if (looks_like_protobuf(bytes)) return ModelFormat::onnx;
   if (bytes.substr(0, 3) == "\xEF\xBB\xBF") bytes.remove_prefix(3);
   const std::size_t first = bytes.find_first_not_of(" \t\r\n");
+  // A list describes no model; as JSON it is refused with the right words.
+  if (first != std::string_view::npos && bytes[first] == '[') return ModelFormat::hf_config;
   // A YAML flow map begins with a brace too, but its keys are bare words.
   if (first != std::string_view::npos && bytes[first] == '{') {
     const std::size_t next = bytes.find_first_not_of(" \t\r\n", first + 1);
@@ -40,27 +46,65 @@ ModelFormat sniff_model(std::string_view bytes) {
   return ModelFormat::yaml;
 }
 
+namespace {
+
+// A file opened so that nothing can block: a pipe that nobody writes to opens at once and is waited for with an end.
+class OpenFile {
+ public:
+  explicit OpenFile(const std::filesystem::path& file) : descriptor_(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {}
+  ~OpenFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+constexpr int kPipePatienceMs = 5000;
+
+}  // namespace
+
 Result<std::string> read_text(const std::filesystem::path& file, std::size_t limit) {
-  std::error_code error;
   const std::string name = file.string();
-  const auto status = std::filesystem::status(file, error);
-  if (!std::filesystem::exists(status)) return fail(ErrorCode::invalid, "no such file", name, "a model is a shipped name ('rooftile models' lists them) or a file");
-  if (std::filesystem::is_directory(status)) return fail(ErrorCode::invalid, "is a folder, not a file", name, "name the config.json, .yaml or .onnx in it");
-  const bool regular = std::filesystem::is_regular_file(status);
-  if (regular) {
-    const auto size = std::filesystem::file_size(file, error);
-    if (!error && size > limit) return fail(ErrorCode::invalid, fmt::format("{} bytes; at most {} are read", size, limit), name);
-  }
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) return fail(ErrorCode::invalid, "cannot be opened", name, "check its permissions");
+  const OpenFile open(file);
+  if (open.get() < 0) return fail(ErrorCode::invalid, errno == ENOENT ? "no such file" : fmt::format("cannot be opened: {}", std::strerror(errno)), name);
+  struct stat status {};
+  if (::fstat(open.get(), &status) != 0) return fail(ErrorCode::invalid, fmt::format("cannot be read: {}", std::strerror(errno)), name);
+  if (S_ISDIR(status.st_mode)) return fail(ErrorCode::invalid, "is a folder, not a file", name);
+  const bool pipe = S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
+  if (!S_ISREG(status.st_mode) && !pipe) return fail(ErrorCode::invalid, "is a device, not a file", name);
+  const auto too_large = [&] { return fail(ErrorCode::invalid, fmt::format("over {} bytes, the most that are read", limit), name); };
   std::string text;
-  char block[1 << 14];
-  while (stream.read(block, sizeof block) || stream.gcount() > 0) {  // pipes and /dev/zero tell no size
-    text.append(block, static_cast<std::size_t>(stream.gcount()));
-    if (text.size() > limit) return fail(ErrorCode::invalid, fmt::format("over {} bytes", limit), name);
+  if (!pipe) {
+    if (static_cast<std::size_t>(status.st_size) > limit) return too_large();
+    text.reserve(static_cast<std::size_t>(status.st_size));
   }
-  if (stream.bad()) return fail(ErrorCode::invalid, "cannot be read", name);
+  char block[1 << 14];
+  while (true) {
+    if (pipe) {
+      pollfd ready = {open.get(), POLLIN, 0};
+      if (::poll(&ready, 1, kPipePatienceMs) == 0) return fail(ErrorCode::invalid, fmt::format("is a pipe from which nothing came for {} s", kPipePatienceMs / 1000), name);
+    }
+    const ssize_t got = ::read(open.get(), block, sizeof block);
+    if (got == 0) break;
+    if (got < 0 && (errno == EINTR || (pipe && errno == EAGAIN))) continue;
+    if (got < 0) return fail(ErrorCode::invalid, fmt::format("cannot be read: {}", std::strerror(errno)), name);
+    if (text.size() + static_cast<std::size_t>(got) > limit) return too_large();
+    text.append(block, static_cast<std::size_t>(got));
+  }
   return text;
+}
+
+std::string read_head(const std::filesystem::path& file) {
+  const OpenFile open(file);
+  struct stat status {};
+  if (open.get() < 0 || ::fstat(open.get(), &status) != 0 || !S_ISREG(status.st_mode)) return {};  // what a pipe gives could not be read again
+  char head[512];
+  const ssize_t got = ::read(open.get(), head, sizeof head);
+  return got > 0 ? std::string(head, static_cast<std::size_t>(got)) : std::string();
 }
 
 }  // namespace rooftile

@@ -15,8 +15,15 @@ enum class ModelFormat : std::uint8_t { yaml, hf_config, onnx };
 // What a file is, from its first bytes: JSON object -> hf_config, protobuf with an ONNX header -> onnx, else yaml.
 ModelFormat sniff_model(std::string_view bytes);
 
-// The text of a whole file. Errors: missing, a directory, over `limit` bytes (invalid).
+// No description of a model is larger: a config.json with lists of layers has some 100 kB.
+inline constexpr std::size_t kMaxModelText = 8u << 20;
+
+// The text of a whole file or pipe. Never blocks for good and never reads more than `limit` bytes. Errors (invalid): missing, a directory, a device, a pipe from which nothing
+// comes for 5 s, over `limit` bytes.
 Result<std::string> read_text(const std::filesystem::path& file, std::size_t limit = 64u << 20);
+
+// The first 512 bytes of a regular file, to tell what it is; empty for anything else.
+std::string read_head(const std::filesystem::path& file);
 
 // Model YAML (interface section 5). `file` is used in messages as file:line:column. Errors: invalid with a suggestion for an unknown key, exploding or cyclic anchors, depth.
 Result<ModelSpec> read_yaml_model(std::string_view text, const std::string& file);

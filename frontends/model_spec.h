@@ -13,7 +13,7 @@
 namespace rooftile {
 
 enum class ModelKind : std::uint8_t { decoder, encoder, encoder_decoder, vision, speech };
-enum class ActivationKind : std::uint8_t { gelu, relu, silu, swiglu, geglu };
+enum class ActivationKind : std::uint8_t { gelu, relu, silu, swiglu, geglu, gelu_new };  // gelu_new: the tanh form that PyTorch's eager mode runs as elementary operators
 enum class NormKind : std::uint8_t { layernorm, rmsnorm };
 enum class PositionKind : std::uint8_t { learned, rope, alibi, relative, none };
 enum class HeadKind : std::uint8_t { causal_lm, masked_lm, classifier, seq2seq_lm, none };
@@ -94,7 +94,8 @@ struct ModelSpec {
   MlaSpec mla;
   VisionSpec vision;
   SpeechSpec speech;
-  std::map<std::string, std::string> run;  // options of estimate that the model suggests
+  std::map<std::string, std::string> run;        // options of estimate that the model suggests
+  std::map<std::string, std::string> run_place;  // file:line:column of each
 
   Count published_parameters = 0;  // 0: not stated
   std::vector<FilledDefault> filled;

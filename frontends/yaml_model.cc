@@ -191,6 +191,7 @@ void read_run(MapReader& map, ModelSpec& spec) {
       return;
     }
     spec.run[option] = entry.value.is_null() ? "" : entry.value.text;
+    spec.run_place[option] = place_of(map.file(), entry.value.mark);
   }
 }
 

@@ -34,9 +34,24 @@ class ViewBuffer : public std::streambuf {
   }
 };
 
+// yaml-cpp takes a quoted scalar that never ends to run to the end of the file. Where the quote at `at` is left open.
+bool quote_left_open(std::string_view text, std::size_t at) {
+  if (at >= text.size() || (text[at] != '"' && text[at] != '\'')) return false;
+  const char quote = text[at];
+  for (std::size_t i = at + 1; i < text.size(); ++i) {
+    if (quote == '"' && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == quote) {
+      if (quote == '"' || i + 1 >= text.size() || text[i + 1] != quote) return false;
+      ++i;  // '' is a quote inside
+    }
+  }
+  return true;
+}
+
 class TreeBuilder : public YAML::EventHandler {
  public:
-  explicit TreeBuilder(const TextLimits& limits) : limits_(limits) {}
+  TreeBuilder(std::string_view text, const TextLimits& limits) : text_(text), limits_(limits) {}
 
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
@@ -50,6 +65,7 @@ class TreeBuilder : public YAML::EventHandler {
     TextNode node;
     node.mark = mark_of(mark);
     const bool plain = tag == "?" || tag.empty();
+    if (!plain && mark.pos >= 0 && quote_left_open(text_, static_cast<std::size_t>(mark.pos))) throw Refusal{"a quote is opened and not closed", node.mark, ""};
     node.kind = plain && (value.empty() || value == "~" || value == "null" || value == "Null" || value == "NULL") ? TextNode::Kind::null : TextNode::Kind::text;
     node.text = value;
     add(std::move(node), anchor);
@@ -129,6 +145,7 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   static constexpr std::size_t kMaxKeys = 1000;
+  std::string_view text_;
   TextLimits limits_;
   TextNode root_;
   std::vector<Open> open_;
@@ -150,10 +167,10 @@ Result<TextNode> parse_yaml(std::string_view text, const std::string& file, cons
   std::istream stream(&buffer);
   try {
     YAML::Parser parser(stream);
-    TreeBuilder builder(limits);
+    TreeBuilder builder(text, limits);
     if (!parser.HandleNextDocument(builder)) return fail(ErrorCode::invalid, "the file is empty", file, "a model needs at least kind, layers, hidden, heads, vocab, ffn_hidden");
     TextNode root = std::move(builder.root());
-    TreeBuilder second(limits);
+    TreeBuilder second(text, limits);
     if (parser.HandleNextDocument(second)) return fail(ErrorCode::invalid, "a second document ('---'); one file describes one model", place_of(file, second.root().mark));
     return root;
   } catch (const Refusal& refusal) {

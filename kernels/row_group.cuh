@@ -20,6 +20,23 @@ struct RowGroup {
     __syncthreads();
     return warp_sum(static_cast<int>(threadIdx.x & 31) < warps ? mine[threadIdx.x & 31] : 0.0f);
   }
+  // Two sums for the barriers of one. `shared` must hold 64 floats for each group.
+  __device__ __forceinline__ void sum_pair(float& a, float& b) const {
+    a = warp_sum(a);
+    b = warp_sum(b);
+    const int warps = blockDim.x >> 5;
+    if (warps == 1) return;
+    float* mine = shared + 64 * threadIdx.y;
+    const int lane = static_cast<int>(threadIdx.x & 31);
+    __syncthreads();
+    if (lane == 0) {
+      mine[threadIdx.x >> 5] = a;
+      mine[32 + (threadIdx.x >> 5)] = b;
+    }
+    __syncthreads();
+    a = warp_sum(lane < warps ? mine[lane] : 0.0f);
+    b = warp_sum(lane < warps ? mine[32 + lane] : 0.0f);
+  }
   __device__ __forceinline__ float max(float x) const {
     x = warp_max(x);
     const int warps = blockDim.x >> 5;
@@ -46,6 +63,31 @@ __device__ __forceinline__ void load_row(const T* row, std::int64_t cols, bool v
     }
   }
 }
+
+// A row on its way from memory.
+template <typename T, int VEC, int PER>
+struct RawRow {
+  Vector<T, VEC> part[PER];
+
+  __device__ __forceinline__ void load(const T* row, std::int64_t cols, bool valid) {
+#pragma unroll
+    for (int j = 0; j < PER; ++j) {
+      const std::int64_t at = (static_cast<std::int64_t>(threadIdx.x) + static_cast<std::int64_t>(j) * blockDim.x) * VEC;
+      if (valid && at < cols) {
+        load_raw<T, VEC>(row + at, part[j]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) part[j].at[i] = from_float<T>(0.0f);
+      }
+    }
+  }
+  __device__ __forceinline__ void values(float (&x)[PER][VEC]) const {
+#pragma unroll
+    for (int j = 0; j < PER; ++j)
+#pragma unroll
+      for (int i = 0; i < VEC; ++i) x[j][i] = to_float(part[j].at[i]);
+  }
+};
 
 template <typename T, int VEC, int PER>
 __device__ __forceinline__ void store_row(T* row, std::int64_t cols, bool valid, const float (&y)[PER][VEC]) {

@@ -8,25 +8,39 @@ namespace rooftile::kernels {
 
 namespace {
 
-constexpr int kNormBlocksPerSm = 2;
+// Resident blocks of the norm backward on one SM, at most: each leaves a row of partial sums for the second kernel, so long rows get fewer.
+int norm_blocks_per_sm(std::int64_t cols) { return cols <= 2048 ? 6 : cols <= 4096 ? 4 : 2; }
 
-// dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy gamma; rmsnorm leaves mean(g) out. partial: [blocks][MEAN ? 2 : 1][cols].
-template <typename T, int VEC, int PER, bool MEAN>
-__global__ void __launch_bounds__(1024)
+// The next row is asked for before the sums over this one are waited for. dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy gamma; rmsnorm leaves mean(g) out. partial: [blocks][MEAN ? 2 : 1][cols].
+template <typename T, int VEC, int PER, bool MEAN, int THREADS>
+__global__ void __launch_bounds__(THREADS)
     norm_backward_kernel(const T* x, const T* dy, const T* gamma, const float* means, const float* rstds, T* dx, float* partial, std::int64_t rows, std::int64_t cols) {
   extern __shared__ float dynamic[];  // [groups][cols] for the sums over groups, when there are several
-  __shared__ float shared[32 * 8];
+  __shared__ float shared[64 * 8];
   const RowGroup group{shared};
   float dgamma[PER][VEC] = {}, dbeta[MEAN ? PER : 1][VEC] = {};
   const float inverse = 1.0f / static_cast<float>(cols);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  constexpr bool kAhead = VEC > 1 && THREADS < 1024;  // elsewhere the registers are spent already
+  RawRow<T, VEC, PER> next_x, next_dy;
+  float next_mean = 0, next_rstd = 0;
+  const auto ask = [&](std::int64_t row) {
+    const bool valid = row < rows;
+    next_x.load(x + row * cols, cols, valid);
+    next_dy.load(dy + row * cols, cols, valid);
+    next_mean = MEAN && valid ? means[row] : 0.0f;
+    next_rstd = valid ? rstds[row] : 0.0f;
+  };
+  if constexpr (kAhead) ask(static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y);
   for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y; first < rows; first += step) {
     const std::int64_t row = first + threadIdx.y;
     const bool valid = row < rows;
     float v[PER][VEC], g[PER][VEC];
-    load_row<T, VEC, PER>(x + row * cols, cols, valid, 0, v);
-    load_row<T, VEC, PER>(dy + row * cols, cols, valid, 0, g);
-    const float mean = MEAN && valid ? means[row] : 0.0f, rstd = valid ? rstds[row] : 0.0f;
+    if constexpr (!kAhead) ask(row);
+    next_x.values(v);
+    next_dy.values(g);
+    const float mean = next_mean, rstd = next_rstd;
+    if constexpr (kAhead) ask(row + step);
     float sum = 0, dot = 0;
 #pragma unroll
     for (int j = 0; j < PER; ++j) {
@@ -48,8 +62,13 @@ __global__ void __launch_bounds__(1024)
         dot += g[j][i] * v[j][i];
       }
     }
-    if constexpr (MEAN) sum = group.sum(sum) * inverse;
-    dot = group.sum(dot) * inverse;
+    if constexpr (MEAN) {
+      group.sum_pair(sum, dot);
+      sum *= inverse;
+    } else {
+      dot = group.sum(dot);
+    }
+    dot *= inverse;
 #pragma unroll
     for (int j = 0; j < PER; ++j)
 #pragma unroll
@@ -78,18 +97,24 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-// out[c] = sum over parts of partial[part][stride][c]; 32 columns x 8 parts at a time.
+// out[c] = sum over parts of partial[part][part_stride][c]; 32 columns x 32 parts at a time. Row 1 of the grid does the same `cols` further on, for `second`.
 template <typename T>
-__global__ void add_parts_kernel(const float* partial, T* out, int parts, std::int64_t part_stride, std::int64_t cols) {
-  __shared__ float shared[8][33];
+__global__ void __launch_bounds__(1024) add_parts_kernel(const float* partial, T* out, T* second, int parts, std::int64_t part_stride, std::int64_t cols) {
+  __shared__ float shared[32][33];
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
+  if (blockIdx.y == 1) {
+    partial += cols;
+    out = second;
+  }
   float sum = 0;
-  if (c < cols)
-    for (int part = static_cast<int>(threadIdx.y); part < parts; part += 8) sum += partial[part * part_stride + c];
+  if (c < cols) {
+#pragma unroll 4
+    for (int part = static_cast<int>(threadIdx.y); part < parts; part += 32) sum += partial[part * part_stride + c];
+  }
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || c >= cols) return;
-  for (int y = 1; y < 8; ++y) sum += shared[y][threadIdx.x];
+  for (int y = 1; y < 32; ++y) sum += shared[y][threadIdx.x];
   out[c] = from_float<T>(sum);
 }
 
@@ -156,7 +181,7 @@ __global__ void row_sum_kernel(const T* x, float* out, std::int64_t rows, std::i
 }  // namespace
 
 std::size_t norm_backward_partial_bytes(int sms, std::int64_t cols) {
-  return static_cast<std::size_t>(sms) * kNormBlocksPerSm * 2 * static_cast<std::size_t>(cols) * sizeof(float);
+  return static_cast<std::size_t>(sms) * static_cast<std::size_t>(norm_blocks_per_sm(cols)) * 2 * static_cast<std::size_t>(cols) * sizeof(float);
 }
 
 template <typename T>
@@ -168,19 +193,37 @@ bool norm_backward(cudaStream_t stream, int sms, bool layernorm, const T* x, con
   while (launch.groups > 1 && static_cast<std::int64_t>(launch.groups) * cols * static_cast<std::int64_t>(sizeof(float)) > 46 * 1024) launch.groups /= 2;
   const dim3 block(static_cast<unsigned>(launch.width), static_cast<unsigned>(launch.groups));
   const std::size_t shared = launch.groups > 1 ? static_cast<std::size_t>(launch.groups) * static_cast<std::size_t>(cols) * sizeof(float) : 0;
-  const unsigned grid = static_cast<unsigned>(std::min<std::int64_t>((rows + launch.groups - 1) / launch.groups, static_cast<std::int64_t>(sms) * kNormBlocksPerSm));
+  unsigned grid = 0;
+  const auto run = [&](auto kernel) {
+    int resident = 0;
+    if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, kernel, static_cast<int>(block.x * block.y), shared) != cudaSuccess) resident = 1;
+    const std::int64_t most = static_cast<std::int64_t>(sms) * std::clamp(resident, 1, norm_blocks_per_sm(cols));
+    grid = static_cast<unsigned>(std::min<std::int64_t>((rows + launch.groups - 1) / launch.groups, most));
+    kernel<<<grid, block, shared, stream>>>(x, dy, gamma, means, rstds, dx, partial, rows, cols);
+  };
+  // 16 elements of a thread leave no room for 1024 threads' registers, and only the longest rows need so many.
+  const bool wide = block.x * block.y > 512;
   dispatch_rows<T>(launch, [&]<int VEC, int PER>() {
+    if constexpr (VEC * PER == 16) {
+      if (wide) {
+        if (layernorm)
+          run(norm_backward_kernel<T, VEC, PER, true, 1024>);
+        else
+          run(norm_backward_kernel<T, VEC, PER, false, 1024>);
+        return;
+      }
+    }
     if constexpr (VEC * PER <= 16) {
       if (layernorm)
-        norm_backward_kernel<T, VEC, PER, true><<<grid, block, shared, stream>>>(x, dy, gamma, means, rstds, dx, partial, rows, cols);
+        run(norm_backward_kernel<T, VEC, PER, true, 512>);
       else
-        norm_backward_kernel<T, VEC, PER, false><<<grid, block, shared, stream>>>(x, dy, gamma, means, rstds, dx, partial, rows, cols);
+        run(norm_backward_kernel<T, VEC, PER, false, 512>);
     }
   });
+  if (grid == 0) return false;
   const unsigned column_blocks = static_cast<unsigned>((cols + 31) / 32);
   const std::int64_t stride = (layernorm ? 2 : 1) * cols;
-  add_parts_kernel<float><<<column_blocks, dim3(32, 8), 0, stream>>>(partial, dgamma, static_cast<int>(grid), stride, cols);
-  if (layernorm) add_parts_kernel<float><<<column_blocks, dim3(32, 8), 0, stream>>>(partial + cols, dbeta, static_cast<int>(grid), stride, cols);
+  add_parts_kernel<float><<<dim3(column_blocks, layernorm ? 2 : 1), dim3(32, 32), 0, stream>>>(partial, dgamma, dbeta, static_cast<int>(grid), stride, cols);
   return true;
 }
 
@@ -199,7 +242,7 @@ void column_sum(cudaStream_t stream, int sms, const T* x, T* out, float* partial
     column_sum_kernel<T, 1><<<grid, dim3(32, 8), 0, stream>>>(x, partial, rows, cols);
   else
     column_sum_kernel<T, kFull><<<grid, dim3(32, 8), 0, stream>>>(x, partial, rows, cols);
-  add_parts_kernel<T><<<static_cast<unsigned>((cols + 31) / 32), dim3(32, 8), 0, stream>>>(partial, out, splits, cols, cols);
+  add_parts_kernel<T><<<static_cast<unsigned>((cols + 31) / 32), dim3(32, 32), 0, stream>>>(partial, out, static_cast<T*>(nullptr), splits, cols, cols);
 }
 
 template <typename T>

@@ -27,7 +27,7 @@ struct AdamWRates {
   int step = 1;
 };
 // The tensors of one launch, in chunks of kAdamWChunk elements: chunk c covers `count` elements of tensor `tensor` from `first` on.
-constexpr std::int64_t kAdamWChunk = 65536;
+constexpr std::int64_t kAdamWChunk = 8192;  // small enough that a few million elements still reach every SM
 struct AdamWTensor {
   void* weights;        // of type T; written, and read unless there are main weights
   float* main_weights;  // null: none

@@ -33,11 +33,10 @@ struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Vector {
   T at[N];
 };
 
-// Streaming access: the data is used once, so it should not displace what is reused.
+// Streaming access: the data is used once, so it should not displace what is reused. The raw form is for loads that are asked for long before they are used.
 template <typename T, int N>
-__device__ __forceinline__ void load(const T* from, float (&to)[N]) {
+__device__ __forceinline__ void load_raw(const T* from, Vector<T, N>& v) {
   using V = Vector<T, N>;
-  V v;
   if constexpr (sizeof(V) % 16 == 0) {
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof(V) / 16); ++i) reinterpret_cast<int4*>(&v)[i] = __ldcs(reinterpret_cast<const int4*>(from) + i);
@@ -48,6 +47,12 @@ __device__ __forceinline__ void load(const T* from, float (&to)[N]) {
   } else {
     v = *reinterpret_cast<const V*>(from);
   }
+}
+
+template <typename T, int N>
+__device__ __forceinline__ void load(const T* from, float (&to)[N]) {
+  Vector<T, N> v;
+  load_raw<T, N>(from, v);
 #pragma unroll
   for (int i = 0; i < N; ++i) to[i] = to_float(v.at[i]);
 }

@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "report/json_writer.h"
 #include "report/quantity.h"
 #include "report/render.h"
+#include "report/utf8.h"
 
 namespace rooftile {
 namespace {
@@ -32,8 +35,18 @@ class CsvLine {
 }  // namespace
 
 std::string csv_field(std::string_view text) {
-  std::string clean = printable(text);
-  if (clean.find_first_of(",\"") == std::string::npos) return clean;
+  // Control characters are text of a CSV, so that a field which passes through comes out as it went in; only bytes that are no UTF-8 cannot.
+  std::string clean;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0)
+      clean += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
+    else
+      clean.append(text.substr(0, length));
+    text.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  const bool control = std::any_of(clean.begin(), clean.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20; });
+  if (!control && clean.find_first_of(",\"") == std::string::npos) return clean;
   std::string out = "\"";
   for (const char c : clean) {
     if (c == '"') out += '"';
@@ -87,7 +100,8 @@ std::string csv_totals_header(std::span<const std::pair<std::string, std::string
   for (const auto& [name, value] : settings) out += "," + csv_field(name);
   return out +
          ",parameters,step_time_s,step_time_low_s,step_time_high_s,forward_time_s,backward_time_s,recompute_time_s,optimizer_time_s,exposed_communication_time_s,bubble_time_s,"
-         "launch_gap_time_s,host_bound_time_s,flops_model,flops_hardware,bytes,tokens,tokens_per_s_per_gpu,tflops_per_gpu,mfu,hfu,busy_fraction,peak_bytes,fits,warnings\n";
+         "launch_gap_time_s,host_bound_time_s,flops_matmul_dense,flops_model,flops_hardware,bytes,tokens,tokens_per_s_per_gpu,tflops_per_gpu,mfu,hfu,busy_fraction,peak_bytes,fits,"
+         "warnings\n";
 }
 
 void append_csv_totals(std::string& out, const Prediction& prediction, std::span<const std::pair<std::string, std::string>> settings) {
@@ -100,7 +114,7 @@ void append_csv_totals(std::string& out, const Prediction& prediction, std::span
   for (const double seconds : {totals.step_time_s, totals.step_time_low_s, totals.step_time_high_s, totals.forward_time_s, totals.backward_time_s, totals.recompute_time_s,
                                totals.optimizer_time_s, totals.exposed_communication_time_s, totals.bubble_time_s, totals.launch_gap_time_s, totals.host_bound_time_s})
     line.field(seconds);
-  for (const Count count : {totals.flops_model, totals.flops_hardware, totals.bytes, totals.tokens}) line.field(count);
+  for (const Count count : {totals.flops_matmul_dense, totals.flops_model, totals.flops_hardware, totals.bytes, totals.tokens}) line.field(count);
   for (const double value : {totals.tokens_per_s_per_gpu, totals.tflops_per_gpu, totals.mfu, totals.hfu, totals.busy_fraction}) line.field(value);
   line.field(totals.memory.peak_bytes);
   line.field(totals.memory.fits);

@@ -18,7 +18,8 @@ std::optional<Format> parse_format(std::string_view name) {
 std::optional<Format> format_of_file(std::string_view file) {
   const std::size_t point = file.rfind('.');
   if (point == std::string_view::npos) return std::nullopt;
-  const std::string_view ending = file.substr(point + 1);
+  std::string ending(file.substr(point + 1));
+  for (char& letter : ending) letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
   if (ending == "txt") return Format::table;
   return ending == "table" ? std::nullopt : parse_format(ending);
 }

@@ -124,11 +124,11 @@ void write_totals(JsonWriter& json, const Totals& totals, bool lines) {
   json.field("kv_cache_bytes", memory.kv_cache_bytes);
   json.field("workspace_bytes", memory.workspace_bytes);
   json.field("fits", memory.fits);
-  json.field("capacity_bytes", memory.capacity_bytes);
+  json.field("capacity_bytes", static_cast<Count>(memory.capacity_bytes));
   if (!memory.fits) {
     json.field("breaks", memory.breaks);
     json.field("would_fit", memory.would_fit);
-    json.field("would_fit_bytes", memory.would_fit_bytes);
+    json.field("would_fit_bytes", static_cast<Count>(memory.would_fit_bytes));
   }
   json.close();
   json.close();

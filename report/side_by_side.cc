@@ -44,7 +44,8 @@ std::string label_of(const Variant& variant) {
 
 std::string render_side_by_side(std::span<const Variant> variants, const TableStyle& style, bool markdown) {
   TextTable table;
-  bool columns = variants.size() <= 6;
+  // A sweep has a line each, however many options vary; models without options stand side by side.
+  bool columns = variants.size() <= 6 && variants[0].settings.empty();
   std::size_t width = 16;
   for (const Variant& variant : variants) width += std::max<std::size_t>(display_width(label_of(variant)), 10) + 2;
   columns = columns && (markdown || width <= style.width);
@@ -76,6 +77,12 @@ std::string render_side_by_side(std::span<const Variant> variants, const TableSt
       shown.push_back(&measure);
       table.columns.push_back({std::string(measure.title), Align::right, measure.title == "step time" || measure.title == "fits" ? 0 : 1});
     }
+    const Variant* best = nullptr;  // most tokens a second among those that fit, for each GPU
+    for (const Variant& variant : variants) {
+      if (variant.prediction->totals.memory.fits && (best == nullptr || variant.prediction->totals.tokens_per_s_per_gpu > best->prediction->totals.tokens_per_s_per_gpu))
+        best = &variant;
+    }
+    table.columns.push_back({"", Align::left});
     for (const Variant& variant : variants) {
       std::vector<Cell> row = {{printable(variant.prediction->model.name)}};
       for (const auto& [name, value] : variant.settings) row.push_back({printable(value)});
@@ -83,10 +90,13 @@ std::string render_side_by_side(std::span<const Variant> variants, const TableSt
         const std::string text = measure->text(*variant.prediction);
         row.push_back({text, tint_of(text)});
       }
+      row.push_back({&variant == best ? "<- best" : "", Tint::green});
       table.rows.push_back(std::move(row));
     }
   }
-  return markdown ? table.render_markdown() : table.render(style.width, style.color, "");
+  const bool marked = !columns && std::any_of(variants.begin(), variants.end(), [](const Variant& variant) { return variant.prediction->totals.memory.fits; });
+  const std::string_view legend = marked ? "<- best: most tokens/s/GPU among those that fit\n" : "";
+  return (markdown ? table.render_markdown() : table.render(style.width, style.color, "")).append(legend);
 }
 
 }  // namespace rooftile

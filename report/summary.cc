@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "report/bottleneck.h"
 #include "report/quantity.h"
 
 namespace rooftile {
@@ -46,14 +47,51 @@ struct Gathered {
   const OpRow* typical = nullptr;
   bool shapes_differ = false;
   std::vector<StepPhase> phases;
+  std::vector<const OpRow*> rows;
+  std::vector<std::string> names;  // of the operators put together
 };
+
+// Kernels that do the same work: a matmul in any order of its sizes, equal rows, equal elements. Empty: like no other.
+std::string work_key(const KernelCall& call) {
+  switch (call.kernel) {
+    case KernelClass::gemm: {
+      const GemmShape& gemm = call.gemm();
+      std::array<std::int64_t, 3> sizes = {gemm.m, gemm.n, gemm.k};
+      std::sort(sizes.begin(), sizes.end());
+      return fmt::format("gemm {} {} {} {} {}", gemm.batch, sizes[0], sizes[1], sizes[2], name_of(call.dtype));
+    }
+    case KernelClass::layernorm:
+    case KernelClass::rmsnorm:
+      return fmt::format("{} {} {}", name_of(call.kernel), call.row().rows, call.row().cols);
+    case KernelClass::pointwise:
+      return fmt::format("{} {}", name_of(call.pointwise().kind), call.pointwise().numel);
+    default:
+      return {};
+  }
+}
+
+// "gate+up+down", "shared_gate+up", "norms", "residuals": short, and it still says who is in it.
+std::string joined_name(const std::vector<std::string>& names) {
+  if (names.size() == 1) return names[0];
+  const auto all = [&](const auto& test) { return std::all_of(names.begin(), names.end(), test); };
+  if (all([](const std::string& name) { return name.size() > 5 && name.substr(name.size() - 5) == "_norm"; })) return "norms";
+  if (all([](const std::string& name) { return name.rfind("residual", 0) == 0; })) return "residuals";
+  std::string out = names[0];
+  const std::size_t underscore = names[0].find('_');
+  const std::string prefix = underscore == std::string::npos ? "" : names[0].substr(0, underscore + 1);
+  const bool shared = !prefix.empty() && all([&](const std::string& name) { return name.rfind(prefix, 0) == 0; });
+  for (std::size_t i = 1; i < names.size(); ++i) out += "+" + names[i].substr(shared ? prefix.size() : 0);
+  return out.size() <= 24 ? out : fmt::format("{}+{} alike", names[0], names.size() - 1);
+}
 
 void gather(Gathered& into, const OpRow& row) {
   OpGroup& group = into.group;
+  into.rows.push_back(&row);
   group.count += row.count;
   group.flops += to_double(row.flops);
   group.bytes += to_double(row.bytes);
   group.time_s += row.time_s;
+  group.duration_s += row.duration_s;
   // Communication has nothing attainable to compare with: all of its exposed time could be hidden.
   group.recoverable_s += row.phase == StepPhase::communication ? row.time_s : row.recoverable_s();
   into.bound_s[static_cast<std::size_t>(row.bound)] += row.time_s;
@@ -69,12 +107,17 @@ void gather(Gathered& into, const OpRow& row) {
     const bool forward = row.phase == StepPhase::forward, had_forward = into.typical->phase == StepPhase::forward;
     return forward != had_forward ? forward : row.time_s > into.typical->time_s;
   };
-  if (into.typical != nullptr && row.phase == into.typical->phase && !(row.call.shape == into.typical->call.shape)) into.shapes_differ = true;
+  if (into.typical != nullptr && row.phase == into.typical->phase && !(row.call.shape == into.typical->call.shape)) {
+    const std::string work = work_key(row.call);
+    into.shapes_differ |= work.empty() || work != work_key(into.typical->call);
+  }
   if (better()) into.typical = &row;
 }
 
 OpGroup finish(Gathered& gathered, double step_s) {
   OpGroup group = std::move(gathered.group);
+  group.name = joined_name(gathered.names);
+  group.rows = std::move(gathered.rows);
   const double time_s = group.time_s;
   group.share = step_s > 0 ? time_s / step_s : 0;
   group.intensity = group.bytes > 0 ? group.flops / group.bytes : 0;
@@ -87,6 +130,27 @@ OpGroup finish(Gathered& gathered, double step_s) {
   group.kernel = gathered.typical->kernel;
   for (const StepPhase phase : gathered.phases) group.phases += (group.phases.empty() ? "" : "+") + std::string(short_name(phase));
   return group;
+}
+
+// Operators of the same work in the same phases become one line under a joined name: gate, up and down; the norms; the residuals.
+void merge_alike(std::vector<Gathered*>& order) {
+  std::map<std::string, Gathered*> first;
+  std::vector<Gathered*> kept;
+  for (Gathered* gathered : order) {
+    std::string key = gathered->shapes_differ ? std::string() : work_key(gathered->typical->call);
+    // An addition in the embedding is no residual.
+    if (gathered->typical->call.kernel == KernelClass::pointwise && !key.empty()) key += "/" + gathered->typical->segment;
+    for (const StepPhase phase : gathered->phases) key += key.empty() ? "" : fmt::format("/{}", static_cast<int>(phase));
+    Gathered*& same = first[key];
+    if (key.empty() || same == nullptr) {
+      same = gathered;
+      kept.push_back(gathered);
+      continue;
+    }
+    for (const OpRow* row : gathered->rows) gather(*same, *row);
+    same->names.insert(same->names.end(), gathered->names.begin(), gathered->names.end());
+  }
+  order = std::move(kept);
 }
 
 std::vector<OpGroup> group_rows(const Prediction& prediction, Grouping grouping) {
@@ -115,115 +179,17 @@ std::vector<OpGroup> group_rows(const Prediction& prediction, Grouping grouping)
     }
     const auto [place, fresh] = by_key.try_emplace(key);
     if (fresh) {
-      place->second.group.name = printable(name);
+      place->second.names.push_back(printable(name));
       order.push_back(&place->second);
     }
     gather(place->second, row);
   }
+  if (grouping == Grouping::op && !by_work) merge_alike(order);
   std::vector<OpGroup> groups;
   for (Gathered* gathered : order) groups.push_back(finish(*gathered, prediction.totals.step_time_s));
   const auto rank = [](const OpGroup& group) { return group.recoverable_s; };
   std::stable_sort(groups.begin(), groups.end(), [&](const OpGroup& a, const OpGroup& b) { return rank(a) != rank(b) ? rank(a) > rank(b) : a.time_s > b.time_s; });
   return groups;
-}
-
-std::string_view words_of(Loss loss) {
-  switch (loss) {
-    case Loss::tile_padding:
-      return "tile padding";
-    case Loss::wave_tail:
-      return "wave tails";
-    case Loss::alignment:
-      return "alignment";
-    case Loss::latency:
-      return "latency";
-    case Loss::cache:
-      return "cache";
-    case Loss::memory:
-      return "memory traffic";
-    case Loss::clock:
-      return "clock below peak";
-    case Loss::launch:
-      return "launches";
-  }
-  return "?";
-}
-
-// The step from the ideal to what is predicted. Matmuls at the data-sheet peak are the model FLOPs, so their share is the MFU; the rest of the peak time is what a perfect GPU
-// would still spend on everything else at full bandwidth.
-std::vector<TimePart> time_parts(const Prediction& prediction) {
-  using Place = TimePart::Place;
-  const Totals& totals = prediction.totals;
-  double peak_s = 0;
-  std::array<double, kLosses> losses{};
-  for (const OpRow& row : prediction.rows) {
-    if (row.phase == StepPhase::communication) continue;
-    double lost_s = 0;
-    for (std::size_t i = 0; i < kLosses; ++i) {
-      losses[i] += row.loss_s[i];
-      lost_s += row.loss_s[i];
-    }
-    peak_s += row.time_s - lost_s;
-  }
-  const double model_s = std::min(totals.mfu * totals.step_time_s, peak_s);
-  std::vector<TimePart> parts = {{"model FLOPs (the MFU)", model_s, Place::peak}, {"other work at full speed", peak_s - model_s, Place::peak}};
-  for (std::size_t i = 0; i < kLosses; ++i) parts.push_back({words_of(static_cast<Loss>(i)), losses[i], Place::inside});
-  parts.push_back({"exposed communication", totals.exposed_communication_time_s, Place::between});
-  parts.push_back({"pipeline bubble", totals.bubble_time_s, Place::between});
-  parts.push_back({"launch gaps", totals.launch_gap_time_s, Place::between});
-  parts.push_back({"waiting for the host", totals.host_bound_time_s, Place::between});
-  std::stable_sort(parts.begin() + 2, parts.end(), [](const TimePart& a, const TimePart& b) { return a.seconds > b.seconds; });
-  return parts;
-}
-
-std::string bottleneck_of(const Prediction& prediction, const std::vector<OpGroup>& groups) {
-  const Totals& totals = prediction.totals;
-  const double step_s = totals.step_time_s;
-  if (step_s <= 0) return "nothing to do: the step takes no time";
-  std::array<double, 6> bound_s{};
-  for (const OpRow& row : prediction.rows) bound_s[static_cast<std::size_t>(row.bound)] += row.time_s;
-  const auto widest = std::max_element(bound_s.begin(), bound_s.end());
-  const double share = *widest / step_s;
-  if (totals.host_bound_time_s > *widest) return fmt::format("the host: {} of the step the GPU waits for kernels to be launched", percent(totals.host_bound_time_s / step_s));
-  if (totals.bubble_time_s > *widest) return fmt::format("the pipeline bubble: {} of the step", percent(totals.bubble_time_s / step_s));
-  const auto bound = static_cast<Bound>(widest - bound_s.begin());
-  std::vector<const OpGroup*> most;
-  for (const OpGroup& group : groups) {
-    if (group.bound == bound) most.push_back(&group);
-  }
-  std::stable_sort(most.begin(), most.end(), [](const OpGroup* a, const OpGroup* b) { return a->time_s > b->time_s; });
-  if (most.size() > 3) most.resize(3);
-  std::string where;
-  double reached_s = 0, most_s = 0;
-  for (const OpGroup* group : most) {
-    where += fmt::format("{} {} {}", where.empty() ? ", most in" : ",", group->name, percent(group->share));
-    most_s += group->time_s;
-    reached_s += group->time_s * (bound == Bound::compute ? group->utilization : group->bandwidth_utilization);
-  }
-  if (most_s > 0 && (bound == Bound::compute || bound == Bound::dram))
-    where += fmt::format(" at {} of peak {}", percent(reached_s / most_s), bound == Bound::compute ? "FLOP/s" : "bandwidth");
-  std::string_view what;
-  switch (bound) {
-    case Bound::compute:
-      what = "compute: {} of the time is bound by the arithmetic units{}";
-      break;
-    case Bound::dram:
-      what = "memory bandwidth: {} of the time waits for DRAM{}";
-      break;
-    case Bound::l2:
-      what = "L2 cache bandwidth: {} of the time waits for it{}";
-      break;
-    case Bound::latency:
-      what = "latency: {} of the time is in operators too small to fill the GPU{}";
-      break;
-    case Bound::launch:
-      what = "kernel launches: {} of the time is in operators as short as their launch{}";
-      break;
-    case Bound::communication:
-      what = "communication: {} of the time is exposed communication{}";
-      break;
-  }
-  return fmt::format(fmt::runtime(what), percent(share), where);
 }
 
 std::vector<std::string> settings_of(const Prediction& prediction) {
@@ -234,7 +200,7 @@ std::vector<std::string> settings_of(const Prediction& prediction) {
   out.emplace_back(name_of(options.phase));
   add("mbs", options.mbs);
   add("gbs", options.gbs > 0 ? options.gbs : options.mbs * layout.dp);
-  add("seq", options.seq);
+  if (options.phase != Phase::decode) add("seq", options.seq);
   if (options.context > 0 || options.phase == Phase::decode) add("context", options.context);
   add("gpus", layout.gpus);
   if (layout.gpus > 1) {
@@ -259,7 +225,7 @@ std::vector<std::string> settings_of(const Prediction& prediction) {
   }
   add("dtype", name_of(options.dtype));
   add("precision", name_of(options.precision));
-  add("runtime", printable(prediction.runtime));
+  add("runtime", printable(prediction.runtime) + (prediction.runtime == "fused" ? " (best case)" : ""));
   add("attention", options.attention == AttentionKernel::fastest ? std::string_view("auto") : name_of(options.attention));
   if (options.phase == Phase::train) {
     add("optimizer", name_of(options.optimizer));
@@ -273,6 +239,13 @@ std::vector<std::string> settings_of(const Prediction& prediction) {
 
 }  // namespace
 
+namespace {
+
+// "58.7 M", "8.03 G": elements of a flat kernel.
+std::string elements(std::int64_t count) { return human(static_cast<double>(count), ""); }
+
+}  // namespace
+
 std::string short_shape(const KernelCall& call) {
   switch (call.kernel) {
     case KernelClass::gemm: {
@@ -283,7 +256,7 @@ std::string short_shape(const KernelCall& call) {
       const AttentionShape& a = call.attention();
       const std::string heads = a.kv_heads == a.heads ? fmt::format("{}", a.heads) : fmt::format("{}/{}", a.heads, a.kv_heads);
       const std::string seq = a.seq_q == a.seq_kv ? fmt::format("{}", a.seq_q) : fmt::format("{}/{}", a.seq_q, a.seq_kv);
-      return fmt::format("b{} h{} s{} d{}", a.batch, heads, seq, a.head_dim);
+      return fmt::format("{}*{}x{}x{}", a.batch, heads, seq, a.head_dim);
     }
     case KernelClass::softmax:
     case KernelClass::layernorm:
@@ -292,13 +265,13 @@ std::string short_shape(const KernelCall& call) {
     case KernelClass::row_sum:
       return fmt::format("{}x{}", call.row().rows, call.row().cols);
     case KernelClass::pointwise:
-      return fmt::format("{}", call.pointwise().numel);
+      return elements(call.pointwise().numel);
     case KernelClass::embedding:
       return fmt::format("{} of {}", call.embedding().tokens, call.embedding().vocab);
     case KernelClass::cross_entropy:
       return fmt::format("{}x{}", call.cross_entropy().tokens, call.cross_entropy().vocab);
     case KernelClass::optimizer:
-      return fmt::format("{}", call.optimizer().numel);
+      return elements(call.optimizer().numel);
     case KernelClass::collective:
       return fmt::format("{} x{}", human(static_cast<double>(call.collective().bytes), "B"), call.collective().ranks);
   }
@@ -309,12 +282,15 @@ Summary summarize(const Prediction& prediction, Grouping grouping) {
   Summary summary;
   summary.groups = group_rows(prediction, grouping);
   summary.parts = time_parts(prediction);
-  summary.bottleneck = bottleneck_of(prediction, summary.groups);
-  summary.model_line = fmt::format("{}, {} parameters", printable(prediction.model.name), human_count(to_double(prediction.parameters)));
+  const Bottleneck bottleneck = bottleneck_of(prediction, summary.groups);
+  summary.bottleneck = bottleneck.word;
+  summary.bottleneck_lines = bottleneck.lines;
+  summary.model_line = fmt::format("{} ({} parameters", printable(prediction.model.name), human_count(to_double(prediction.parameters)));
   if (prediction.parameters_active != prediction.parameters && prediction.parameters_active > 0)
-    summary.model_line += fmt::format(" ({} active per token)", human_count(to_double(prediction.parameters_active)));
-  summary.device_line = fmt::format("{} ({} {}, {})", printable(prediction.device_name), human(prediction.peak_flops, "FLOP/s"), name_of(prediction.options.dtype),
-                                    human(prediction.peak_bandwidth, "B/s"));
+    summary.model_line += fmt::format(", {} active per token", human_count(to_double(prediction.parameters_active)));
+  summary.model_line += "), " + std::string(prediction.options.phase == Phase::train ? "training step" : name_of(prediction.options.phase));
+  summary.device_line = fmt::format("{} x {} ({} {}, {})", prediction.options.layout.gpus, printable(prediction.device_name), human(prediction.peak_flops, "FLOP/s"),
+                                    name_of(prediction.options.dtype), human(prediction.peak_bandwidth, "B/s"));
   summary.settings = settings_of(prediction);
   return summary;
 }

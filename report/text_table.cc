@@ -55,22 +55,23 @@ std::string tinted(std::string_view text, Tint tint, bool color) {
   return "\x1b[" + std::string(code) + "m" + std::string(text) + "\x1b[0m";
 }
 
-std::string TextTable::render(std::size_t width, bool color, std::string_view indent) const {
-  std::vector<std::size_t> widths;
+TextTable::Layout TextTable::layout(std::size_t width, std::string_view indent) const {
+  Layout layout;
+  std::vector<std::size_t>& widths = layout.widths;
   for (std::size_t c = 0; c < columns.size(); ++c) {
     std::size_t widest = display_width(columns[c].title);
     for (const auto& row : rows) widest = std::max(widest, display_width(row[c].text));
     widths.push_back(widest);
   }
-  std::vector<bool> shown(columns.size(), true);
-  std::size_t gap = 2;
+  std::vector<bool>& shown = layout.shown;
+  shown.assign(columns.size(), true);
   const auto total = [&] {
     std::size_t sum = indent.size();
-    for (std::size_t c = 0; c < columns.size(); ++c) sum += shown[c] ? widths[c] + gap : 0;
-    return sum - gap;
+    for (std::size_t c = 0; c < columns.size(); ++c) sum += shown[c] ? widths[c] + layout.gap : 0;
+    return sum - layout.gap;
   };
   // Gaps are narrowed first, then cells are cut, then columns are dropped; each only as far as needed.
-  if (total() > width) gap = 1;
+  if (total() > width) layout.gap = 1;
   for (std::size_t c = 0; c < columns.size() && total() > width; ++c) {
     if (columns[c].shrink_to == 0 || widths[c] <= columns[c].shrink_to) continue;
     widths[c] = std::max(columns[c].shrink_to, widths[c] - std::min(widths[c], total() - width));
@@ -83,7 +84,22 @@ std::string TextTable::render(std::size_t width, bool color, std::string_view in
     if (victim == columns.size()) break;
     shown[victim] = false;
   }
+  return layout;
+}
 
+bool TextTable::shows(std::string_view title, std::size_t width, std::string_view indent) const {
+  const Layout placed = layout(width, indent);
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    if (columns[c].title == title) return placed.shown[c];
+  }
+  return false;
+}
+
+std::string TextTable::render(std::size_t width, bool color, std::string_view indent) const {
+  const Layout placed = layout(width, indent);
+  const std::vector<std::size_t>& widths = placed.widths;
+  const std::vector<bool>& shown = placed.shown;
+  const std::size_t gap = placed.gap;
   std::string out;
   const auto line = [&](const auto& cell_of) {
     std::string text(indent);

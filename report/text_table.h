@@ -32,6 +32,15 @@ struct TextTable {
   // Lines of at most `width` columns where the table can be made that narrow; titles first, then a rule.
   std::string render(std::size_t width, bool color, std::string_view indent = "  ") const;
   std::string render_markdown() const;
+  bool shows(std::string_view title, std::size_t width, std::string_view indent) const;  // whether the column of that title is drawn at this width
+
+ private:
+  struct Layout {
+    std::vector<std::size_t> widths;
+    std::vector<bool> shown;
+    std::size_t gap = 2;
+  };
+  Layout layout(std::size_t width, std::string_view indent) const;
 };
 
 }  // namespace rooftile

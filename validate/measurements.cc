@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <unordered_set>
 
 namespace rooftile {
 namespace {
 
 constexpr std::string_view kRequired[] = {"op", "dtype", "shape", "measured_us"};
+constexpr std::size_t kMostColumns = 1000, kMostCells = 4'000'000;
 
 // One record of a CSV from `at` on, which is moved behind it; `line` counts lines. False when a quote stays open.
 bool next_record(std::string_view text, std::size_t& at, std::size_t& line, std::vector<std::string>& fields) {
@@ -69,7 +71,7 @@ Result<MeasurementTable> parse_measurements(std::string_view text, const std::st
   MeasurementTable table;
   table.file = file;
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);  // a byte order mark, as spreadsheets write it
-  std::size_t at = 0, line = 0;
+  std::size_t at = 0, line = 0, cells = 0;
   std::vector<std::string> fields;
   while (at < text.size()) {
     const std::size_t first_line = line + 1;
@@ -82,13 +84,22 @@ Result<MeasurementTable> parse_measurements(std::string_view text, const std::st
         if (!table.column(name))
           return fail(ErrorCode::invalid, fmt::format("the header has no column '{}'", name), place, "a measurement CSV begins with op,dtype,shape,measured_us");
       }
-      for (std::size_t i = 0; i < fields.size(); ++i) {
-        if (table.column(fields[i]) != i) return fail(ErrorCode::invalid, fmt::format("the column '{}' is there twice", fields[i]), place);
+      if (fields.size() > kMostColumns) return fail(ErrorCode::invalid, fmt::format("{} columns; at most {} are read", fields.size(), kMostColumns), place);
+      std::unordered_set<std::string_view> seen;
+      for (const std::string& name : table.columns) {
+        if (!seen.insert(name).second) return fail(ErrorCode::invalid, fmt::format("the column '{}' is there twice", name), place);
       }
       continue;
     }
-    if (fields.size() != table.columns.size()) return fail(ErrorCode::invalid, fmt::format("the row has {} fields, the header {}", fields.size(), table.columns.size()), place);
-    table.rows.push_back({fields, first_line});
+    MeasurementRow row = {std::move(fields), first_line, {}};
+    if (row.fields.size() != table.columns.size()) {
+      row.status = fmt::format("the row has {} fields, the header {}", row.fields.size(), table.columns.size());
+      row.fields.resize(table.columns.size());
+    }
+    cells += row.fields.size();
+    if (cells > kMostCells) return fail(ErrorCode::invalid, fmt::format("over {} fields, the most that are read", kMostCells), place);
+    table.rows.push_back(std::move(row));
+    fields = {};
   }
   if (table.columns.empty()) return fail(ErrorCode::invalid, "the file is empty", file, "a measurement CSV begins with op,dtype,shape,measured_us");
   return table;
@@ -96,6 +107,10 @@ Result<MeasurementTable> parse_measurements(std::string_view text, const std::st
 
 MeasuredCall measured_call(const MeasurementTable& table, const MeasurementRow& row) {
   MeasuredCall out;
+  if (!row.status.empty()) {
+    out.status = row.status;
+    return out;
+  }
   const auto call = parse_kernel(table.field(row, "op"), table.field(row, "dtype"), table.field(row, "shape"), table.field(row, "impl"));
   const std::string_view measured = table.field(row, "measured_us");
   const auto microseconds = positive_number(measured);

@@ -16,6 +16,7 @@ namespace rooftile {
 struct MeasurementRow {
   std::vector<std::string> fields;  // as read, one for each column
   std::size_t line = 0;             // in the file, from 1
+  std::string status;               // why the row cannot be used at all; else empty
 };
 
 struct MeasurementTable {
@@ -28,7 +29,7 @@ struct MeasurementTable {
 };
 
 // Splits a CSV: commas, fields in double quotes with "" for a quote, LF or CRLF, blank lines skipped. Errors (invalid, with file:line): no header, one of op, dtype, shape,
-// measured_us missing, a column twice, a row with another number of fields, an open quote.
+// measured_us missing, a column twice, over 1000 columns, over 4 M fields, an open quote. A row with another number of fields is kept with a status that says so.
 Result<MeasurementTable> parse_measurements(std::string_view text, const std::string& file);
 
 // What a row says. `status` is "ok" or why the row cannot be used; then `call` is absent.

@@ -25,6 +25,14 @@ struct RunOptions {
   std::string_view protocol() const { return cold ? "cold" : "warm"; }
 };
 
+// The GPU as its driver describes it; 0 and empty: unknown.
+struct GpuFacts {
+  std::string name, driver, runtime, cublaslt, cudnn, nccl;  // libraries: a version, or "missing: " and why
+  int compute_capability = 0, sms = 0;                       // 90 for 9.0
+  double boost_clock_hz = 0, memory_clock_hz = 0, l2_bytes = 0, memory_bytes = 0, memory_bus_bits = 0, power_limit_w = 0;
+  double shared_memory_per_sm = 0, registers_per_sm = 0, threads_per_sm = 0;
+};
+
 class Runner {
  public:
   virtual ~Runner() = default;
@@ -38,6 +46,7 @@ class Runner {
   Measurement measure_step(std::span<const StepBlock> blocks, const RunOptions& options, std::vector<std::string>& left_out) { return do_measure_step(blocks, options, left_out); }
   // What is measured on: "NVIDIA H200, driver 580.159.04, cuBLASLt 13.1.0, ...", one line.
   std::string description() const { return do_description(); }
+  GpuFacts facts() const { return do_facts(); }
 
  private:
   virtual Measurement do_measure(const KernelCall& call, const RunOptions& options) = 0;
@@ -48,6 +57,7 @@ class Runner {
     return m;
   }
   virtual std::string do_description() const = 0;
+  virtual GpuFacts do_facts() const { return {}; }
 };
 
 // Replays a table: the row of the same call and clocks, the last one when there are several. A call that is not there gives the reason "not recorded in FILE".

@@ -206,6 +206,21 @@ class CudaRunner final : public Runner {
                        m.driver.empty() ? "unknown" : m.driver, m.runtime, m.cublaslt, m.cudnn, m.nccl, bench_->rank(), bench_->ranks());
   }
 
+  GpuFacts do_facts() const override {
+    const k::Machine& m = bench_->machine();
+    GpuFacts facts{m.name, m.driver, m.runtime, m.cublaslt, m.cudnn, m.nccl, m.compute_capability, m.sms};
+    facts.boost_clock_hz = m.clock_hz;
+    facts.memory_clock_hz = m.memory_clock_hz;
+    facts.l2_bytes = m.l2_bytes;
+    facts.memory_bytes = m.memory_bytes;
+    facts.memory_bus_bits = m.memory_bus_bits;
+    facts.power_limit_w = m.power_limit_w;
+    facts.shared_memory_per_sm = m.shared_memory_per_sm;
+    facts.registers_per_sm = m.registers_per_sm;
+    facts.threads_per_sm = m.threads_per_sm;
+    return facts;
+  }
+
   std::unique_ptr<k::Bench> bench_;
   std::string date_;
 };

@@ -47,9 +47,15 @@ class RecordedRunner final : public Runner {
   static std::string key(const KernelCall& call, ClockState clocks) { return measurement_key(call, clocks, {}); }
 
   Measurement do_measure(const KernelCall& call, const RunOptions& options) override {
+    KernelCall wanted = call;
+    // The fastest attention is what a GPU runs as cuDNN's.
+    if (call.kernel == KernelClass::attention && call.attention().kernel == AttentionKernel::fastest && !places_.contains(key(call, options.clocks))) {
+      AttentionShape shape = call.attention();
+      shape.kernel = AttentionKernel::cudnn;
+      wanted.shape = shape;
+    }
     for (const Impl impl : {call.impl, Impl::rooftile}) {
       if (impl != call.impl && !(options.own_for_torch && call.impl == Impl::torch)) continue;
-      KernelCall wanted = call;
       wanted.impl = impl;
       if (const auto found = places_.find(key(wanted, options.clocks)); found != places_.end()) return rows_[found->second];
     }
@@ -61,6 +67,17 @@ class RecordedRunner final : public Runner {
   }
 
   std::string do_description() const override { return std::to_string(rows_.size()) + " recorded measurements of " + table_.file; }
+
+  GpuFacts do_facts() const override {
+    GpuFacts facts;
+    for (const Measurement& m : rows_) {
+      if (m.gpu.empty()) continue;
+      facts.name = m.gpu;
+      facts.driver = m.driver;
+      break;
+    }
+    return facts;
+  }
 
   MeasurementTable table_;
   std::vector<Measurement> rows_;

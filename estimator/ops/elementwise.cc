@@ -16,6 +16,8 @@ Gradient gradient_of(PointwiseKind kind) {
       return {PointwiseKind::relu_backward, true};
     case PointwiseKind::gelu:
       return {PointwiseKind::gelu_backward, true};
+    case PointwiseKind::gelu_new:
+      return {PointwiseKind::gelu_new_backward, true};
     case PointwiseKind::silu:
       return {PointwiseKind::silu_backward, true};
     case PointwiseKind::silu_mul:
@@ -66,7 +68,12 @@ void pointwise_work(const Operator& op, OpWork& work) {
   work.forward("", call);
   if (a.parameters > 0) {
     work.learn(a.parameters);
-    if (a.numel % a.parameters == 0) work.backward("wgrad", row_call(KernelClass::column_sum, a.numel / a.parameters, a.parameters, op.dtype));
+    const std::int64_t rows = a.numel / a.parameters;
+    if (rows > 1 && a.numel % a.parameters == 0) {
+      work.backward("wgrad", row_call(KernelClass::column_sum, rows, a.parameters, op.dtype));
+    } else {
+      work.backward("wgrad", pointwise_call(PointwiseKind::copy, a.numel, op.dtype));  // nothing to sum: the gradient is copied into the table's
+    }
   } else if (op.kind == OpKind::residual) {
     // Where a residual connection leaves the main path two gradients meet and are added.
     work.backward("", pointwise_call(PointwiseKind::add, a.numel, op.dtype));

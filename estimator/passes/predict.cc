@@ -120,10 +120,11 @@ GraphFlops graph_flops(const StepGraph& step, const Options& options, const Runt
 
 void warn_unsupported(const StageResult& stage, const Machine& machine, std::vector<Warning>& warnings) {
   for (const LoweredCall& call : stage.calls) {
-    const std::string reason = unsupported_reason(call.call, machine.device);
+    std::string reason = unsupported_reason(call.call, machine.device);
     if (reason.empty()) continue;
-    warnings.push_back({"dtype_not_supported", reason});
-    return;
+    const bool dtype = reason.find(" in ") != std::string::npos;
+    Warning warning = {dtype ? "dtype_not_supported" : "kernel_not_supported", std::move(reason)};
+    if (std::find(warnings.begin(), warnings.end(), warning) == warnings.end()) warnings.push_back(std::move(warning));
   }
 }
 

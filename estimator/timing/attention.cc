@@ -11,7 +11,6 @@ namespace rooftile {
 namespace {
 
 constexpr double kSectorBytes = 32;
-constexpr std::int64_t kHeadStep = 32;            // head sizes are padded to this
 constexpr std::int64_t kLargestHead = 256;        // of the fused kernels' forward with many queries
 constexpr std::int64_t kLargestDecodeHead = 576;  // compressed keys of multi-head latent attention
 
@@ -26,6 +25,9 @@ Blocks blocks_of(AttentionKernel kernel, std::int64_t head_dim) {
   if (kernel == AttentionKernel::flash3) return head_dim <= 64 ? Blocks{192, 128} : head_dim <= 128 ? Blocks{128, 128} : Blocks{128, 80};
   return Blocks{128, 128};
 }
+
+// Head sizes are padded to a multiple of this: FlashAttention has kernels for every 32, cuDNN's for every 64.
+std::int64_t head_step(AttentionKernel kernel) { return kernel == AttentionKernel::cudnn ? 64 : 32; }
 
 std::string_view family_of(AttentionKernel kernel, bool decode, Pass pass) {
   switch (kernel) {
@@ -100,7 +102,8 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
   const AttentionConstants& c = constants_.attention[static_cast<std::size_t>(kernel)];
   KernelCall call{.kernel = KernelClass::attention, .dtype = dtype, .pass = Pass::fwd, .impl = Impl::vendor, .shape = s};
   const KernelWork work = work_of(call);
-  const double flops = to_double(work.flops), bytes = to_double(work.bytes());
+  const double flops = to_double(work.flops), least_bytes = to_double(work.bytes());
+  const double bytes = least_bytes - warm_bytes(constants_, device_.l2_bytes * constants_.l2_panel_share, to_double(work.bytes_read), least_bytes);
   const double sms = device_.sms;
 
   const Blocks blocks = blocks_of(kernel, std::max(s.head_dim, s.v_head_dim));
@@ -117,7 +120,7 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
   const double pairs = decode ? tile_rows * std::ceil(computed_pairs(s, 1, tile_keys, 1) / tile_keys) * tile_keys : computed_pairs(s, tile_rows, tile_keys, rows);
   const double tiles = heads * tiles_per_head;
 
-  const double padded_heads = static_cast<double>(round_up(s.head_dim, kHeadStep) + round_up(s.v_head_dim, kHeadStep));
+  const double padded_heads = static_cast<double>(round_up(s.head_dim, head_step(kernel)) + round_up(s.v_head_dim, head_step(kernel)));
   const double mma = 2 * padded_heads / (math.flop_per_clock * c.fwd_efficiency);  // cycles per score
   const double step = p_norm(mma, math.softmax_cycles_per_score, c.overlap_p);
 
@@ -135,8 +138,8 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
   };
   const double p = constants_.combine_p;
   const double store = tile_rows * static_cast<double>(s.v_head_dim) * std::max(2.0, bytes_of(dtype)) / kSectorBytes;
-  const double efficiency = decode ? constants_.decode_efficiency : constants_.stream_efficiency;
-  const auto core_of = [&](const Division& d, double clock_hz) { return (d.busiest * step + d.ctas * store) / clock_hz + d.ctas * constants_.attention_tile_s; };
+  const double efficiency = decode ? c.decode_efficiency : constants_.stream_efficiency;
+  const auto core_of = [&](const Division& d, double clock_hz) { return (d.busiest * step + d.ctas * store) / clock_hz + d.ctas * c.tile_s; };
   // Each SM moves a bounded number of bytes per clock: few CTAs cannot fill the memory's bandwidth.
   const auto dram_of = [&](const Division& d) {
     const double most = constants_.sm_bytes_per_clock > 0 ? d.filled * constants_.sm_bytes_per_clock * math.clock_hz : device_.memory_bandwidth;
@@ -153,17 +156,17 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
     const double splits = std::min(std::floor(2 * sms / tiles), steps);
     if (splits > 1) {
       const double ctas = std::ceil(tiles * splits / sms);
-      const Division split{std::ceil(steps / splits) * ctas * tile_rows * tile_keys, ctas, std::min(sms, tiles * splits), constants_.attention_combine_s};
+      const Division split{std::ceil(steps / splits) * ctas * tile_rows * tile_keys, ctas, std::min(sms, tiles * splits), c.combine_s};
       if (time_of(split, math.clock_hz * fraction) < time_of(division, math.clock_hz * fraction)) division = split;
     }
   }
   busiest = division.busiest;
   fraction = fraction_at(time_of(division, math.clock_hz));
-  const double fixed = constants_.launch_s + division.combine_s;
+  const double fixed = constants_.launch_s + constants_.attention_call_s + division.combine_s;
   const double core = core_of(division, math.clock_hz * fraction), dram = dram_of(division);
 
   KernelTime time;
-  const double ideal_core = flops / math.peak_flops, ideal_dram = bytes / device_.memory_bandwidth;
+  const double ideal_core = flops / math.peak_flops, ideal_dram = least_bytes / device_.memory_bandwidth;
   const double clocked = ideal_core / fraction;
   const double padded = std::max(clocked, 2 * pairs * heads * padded_heads / math.peak_flops / fraction);
   const double waved = padded * std::max(1.0, busiest * sms / (pairs * heads));
@@ -210,9 +213,9 @@ KernelTime AttentionModel::backward(const AttentionShape& s, DType dtype, Attent
   const double whole = std::ceil(queries / tile_rows) * tile_rows * keys;
   double pairs = whole;
   if (s.causal) pairs = std::min(whole, to_double(s.kept_pairs()) + std::ceil(queries / tile_rows) * tile_rows * (tile_rows + tile_keys) / 2);
-  const double d = static_cast<double>(round_up(s.head_dim, kHeadStep)), dv = static_cast<double>(round_up(s.v_head_dim, kHeadStep));
-  const double mma = 2 * (3 * d + 2 * dv) / (math.flop_per_clock * c.bwd_efficiency);
-  const double step = p_norm(mma, math.backward_softmax_cycles_per_score, c.overlap_p);
+  const double d = static_cast<double>(round_up(s.head_dim, head_step(kernel))), dv = static_cast<double>(round_up(s.v_head_dim, head_step(kernel)));
+  const double mma = 2 * (3 * d + 2 * dv) / (math.flop_per_clock * c.bwd_efficiency * (std::max(d, dv) > 128 ? c.bwd_wide_head : 1));
+  const double step = p_norm(mma, math.backward_softmax_cycles_per_score, c.bwd_overlap_p);
   const double mean_tile = pairs * heads / tiles;
   const double longest =
       std::max(mean_tile, std::min(tile_keys * std::ceil(queries / tile_rows) * tile_rows, s.window > 0 ? tile_keys * (static_cast<double>(s.window) + 2 * tile_rows) : 1e300));
@@ -230,7 +233,7 @@ KernelTime AttentionModel::backward(const AttentionShape& s, DType dtype, Attent
   const double dram = to_double(work.bytes()) / bandwidth;
   const double fixed = 3 * constants_.launch_s;
   const double p = constants_.combine_p;
-  const auto core_at = [&](double clock_hz) { return busiest * step / clock_hz + std::ceil(tiles / sms) * constants_.attention_tile_s; };
+  const auto core_at = [&](double clock_hz) { return busiest * step / clock_hz + std::ceil(tiles / sms) * c.bwd_tile_s; };
   const double burst_s = fixed + side + p_norm(core_at(math.clock_hz), dram, p);
   const double fraction = 1 - (1 - clock_fraction(constants_, clocks, burst_s)) * mma * c.bwd_efficiency / step;
   const double core = core_at(math.clock_hz * fraction);

@@ -49,6 +49,11 @@ std::string_view group_of(DType dtype) { return dtype == DType::fp8_e4m3 || dtyp
 
 }  // namespace
 
+double warm_bytes(const Constants& constants, double l2_panel_bytes, double reusable_bytes, double call_bytes) {
+  if (constants.warm_operands <= 0 || l2_panel_bytes <= 0) return 0;
+  return constants.warm_operands * reusable_bytes * std::clamp(2 - call_bytes / l2_panel_bytes, 0.0, 1.0);
+}
+
 Constants resolve_constants(const Machine& machine, Mode mode) {
   Constants constants;
   const Lookup lookup(machine.calibration, mode, constants.missing);
@@ -60,6 +65,7 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
   };
   constexpr std::array kGemmFields = {Field{"eta", &GemmConstants::eta, 1}, Field{"epilogue_cycles", &GemmConstants::epilogue_cycles, 0},
                                       Field{"epilogue_overlap", &GemmConstants::epilogue_overlap, 0}, Field{"operand_efficiency", &GemmConstants::operand_efficiency, 1}};
+  const double latency_scale = lookup.find("gemm.latency_scale").value_or(1);
   for (const Field& field : kGemmFields) {
     const double shared = lookup.get("gemm." + std::string(field.name), field.neutral);
     for (std::size_t i = 0; i < kDTypeCount; ++i) {
@@ -68,12 +74,28 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
     }
   }
 
+  for (std::size_t i = 0; i < kDTypeCount; ++i) {
+    constants.gemm[i].latency_scale = lookup.find("gemm." + std::string(group_of(static_cast<DType>(i))) + ".latency_scale").value_or(latency_scale);
+  }
+  for (const KernelFamily& family : machine.catalogue.families) {
+    constants.family_rate.push_back(lookup.find("gemm.family." + family.name + ".rate").value_or(family.rate));
+    constants.family_nt_slowdown.push_back(std::max(1.0, lookup.find("gemm.family." + family.name + ".nt_slowdown").value_or(1)));
+    // Kernels of an older generation have pipelines of their own: what the current one's loop hides says nothing about theirs.
+    constants.family_latency_scale.push_back(lookup.find("gemm.family." + family.name + ".latency_scale").value_or(family.rate < 1 ? 1 : 0));
+  }
+
   constants.combine_p = std::max(1.0, lookup.get("combine.p", 3));
   constants.sector_split = lookup.get("gemm.sector_split", 0);
   constants.l2_bytes_per_clock_per_sm = lookup.get("l2.bytes_per_clock_per_sm", 0);
   constants.l2_panel_share = lookup.get("l2.panel_share", 0.5);
   constants.split_k_reduce_s = lookup.get("split_k.reduce_s", 0);
-  constants.launch_s = lookup.get("launch_s", 0);
+  const double launch_s = lookup.get("launch_s", 0);
+  constants.launch_s = lookup.find("protocol.launch_s").value_or(launch_s);
+  constants.stream_launch_s = lookup.find("protocol.stream_launch_s").value_or(lookup.find("stream.launch_s").value_or(constants.launch_s));
+  constants.clock_factor = lookup.find("protocol.clock_factor").value_or(1);
+  constants.warm_operands = lookup.find("protocol.warm_operands").value_or(0);
+  constants.attention_call_s = lookup.find("protocol.attention_call_s").value_or(0);
+  constants.kv_write = lookup.find("protocol.kv_write").value_or(0);
   constants.dram_latency_s = lookup.get("dram.latency_s", 0);
   constants.stream_efficiency = lookup.get("dram.efficiency", 1);
   constants.sm_bytes_per_clock = lookup.get("sm.bytes_per_clock", 0);
@@ -90,17 +112,25 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
     a.fwd_efficiency = lookup.get_either(prefix + "fwd.efficiency", "attention.fwd.efficiency", 1);
     a.bwd_efficiency = lookup.get_either(prefix + "bwd.efficiency", "attention.bwd.efficiency", 1);
     a.overlap_p = std::max(1.0, lookup.get_either(prefix + "overlap_p", "attention.overlap_p", 1));
+    a.bwd_overlap_p = std::max(1.0, lookup.find(prefix + "bwd.overlap_p").value_or(a.overlap_p));
+    a.bwd_wide_head = lookup.find(prefix + "bwd.wide_head").value_or(1);
+    a.tile_s = lookup.get_either(prefix + "tile_s", "attention.tile_s", 0);
+    a.bwd_tile_s = lookup.find(prefix + "bwd.tile_s").value_or(a.tile_s);
+    a.combine_s = lookup.get_either(prefix + "combine_s", "attention.combine_s", 0);
+    a.decode_efficiency = lookup.get_either(prefix + "decode.efficiency", "attention.decode.efficiency", 1);
     a.tile_tail = lookup.get_either(prefix + "tile_tail", "attention.tile_tail", 0);
   }
   constants.attention_vector_ops = lookup.get("attention.vector_ops", 0);
-  constants.attention_tile_s = lookup.get("attention.tile_s", 0);
-  constants.attention_combine_s = lookup.get("attention.combine_s", 0);
-  constants.decode_efficiency = lookup.get("attention.decode.efficiency", 1);
 
   for (std::size_t i = 0; i < kKernelClasses; ++i) {
     const std::string name(name_of(static_cast<KernelClass>(i)));
     constants.efficiency[i] = lookup.find(name + ".efficiency").value_or(constants.stream_efficiency);
     constants.backward_efficiency[i] = lookup.find(name + ".bwd.efficiency").value_or(constants.efficiency[i]);
+    for (int pass = 0; pass < 2; ++pass) {
+      const std::string prefix = name + (pass == 1 ? ".bwd" : "");
+      constants.fixed_s[i][static_cast<std::size_t>(pass)] = lookup.find(prefix + ".fixed_s").value_or(0);
+      constants.floor_s[i][static_cast<std::size_t>(pass)] = lookup.find(prefix + ".floor_s").value_or(0);
+    }
     constants.spec_p90[i] = lookup.get_either("interval." + name + ".spec_p90", "interval.spec_p90", 1);
   }
   return constants;

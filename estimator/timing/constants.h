@@ -19,11 +19,17 @@ struct GemmConstants {
   double epilogue_cycles = 0;     // cycles of one SM to write 32 bytes of C
   double epilogue_overlap = 0;    // share of the epilogue that runs under the next tile's main loop
   double operand_efficiency = 1;  // share of the data-sheet DRAM bandwidth that operand tiles reach
+  double latency_scale = 1;       // loop latency relative to the catalogue's
 };
 
 struct AttentionConstants {
   double fwd_efficiency = 1, bwd_efficiency = 1;  // share of the MMA rate in the steady loop
+  double bwd_overlap_p = 1;                       // overlap_p of the backward kernel
+  double bwd_wide_head = 1;                       // rate of the backward loop for heads above 128, whose accumulators do not fit, relative to smaller ones
   double overlap_p = 1;                           // exponent of the norm that joins MMA and softmax: 1 one after the other, large: the longer hides the other
+  double tile_s = 0, bwd_tile_s = 0;              // not overlapped start and end of a tile
+  double combine_s = 0;                           // second kernel of a decode whose keys are split
+  double decode_efficiency = 1;                   // share of the bandwidth that a decode's KV stream reaches
   double tile_tail = 0;                           // share of the longest tile that the last wave adds under a causal mask (0: perfectly balanced schedule)
 };
 
@@ -35,21 +41,32 @@ struct Constants {
   double l2_panel_share = 0.5;           // share of L2 that holds panels for re-use
   double split_k_reduce_s = 0;           // launch of the reduction kernel
   double launch_s = 0;                   // from one kernel's end to the next one's first instruction, and its drain
+  double stream_launch_s = 0;            // the same for kernels that stream: they are small and start faster
   double dram_latency_s = 0;             // first load of a memory-bound kernel
   double stream_efficiency = 1;          // long streams
   double sm_bytes_per_clock = 0;         // most that one SM moves; 0: not limiting
   double sustained_fraction = 1;         // sustained over burst tensor throughput
+  double clock_factor = 1;               // protocol: clock that a long run of calls holds, relative to that of a call alone
   double burst_s = 0, sustained_s = 0;   // kernels up to the first run at burst clocks, from the second on at sustained ones
   std::array<AttentionConstants, kAttentionKernels> attention;
   double attention_vector_ops = 0;                // vector instructions per score besides the exponential
-  double attention_tile_s = 0;                    // not overlapped start and end of a tile
-  double attention_combine_s = 0;                 // second kernel of a decode whose keys are split
-  double decode_efficiency = 1;                   // share of the bandwidth that a decode's KV stream reaches
+  std::vector<double> family_rate;                // of the catalogue's families, in its order: share of the peak that their instructions reach
+  std::vector<double> family_latency_scale;       // likewise: loop latency relative to the catalogue's; 0: GemmConstants::latency_scale
+  std::vector<double> family_nt_slowdown;         // likewise: at least 1, of a step whose operands both run along k
+  double warm_operands = 0;                       // protocol: share of the operands that a repeated call finds in L2, as far as L2 can hold them
+  double attention_call_s = 0;                    // protocol: what an engine's attention call takes besides the kernel
+  double kv_write = 0;                            // protocol: 1 when a causal attention call writes the new keys and values into a cache first
   std::array<double, kKernelClasses> efficiency;  // share of the bandwidth by memory-bound class
   std::array<double, kKernelClasses> backward_efficiency;
-  std::array<double, kKernelClasses> spec_p90;  // stated error where no residuals are known
+  std::array<std::array<double, 2>, kKernelClasses> fixed_s{};  // by class and pass: what further kernels and their waits add to a call (column sums in a second kernel)
+  std::array<std::array<double, 2>, kKernelClasses> floor_s{};  // by class and pass: least time of one CTA's share, however small the call
+  std::array<double, kKernelClasses> spec_p90;                  // stated error where no residuals are known
   std::vector<std::string> missing;
 };
+
+// Bytes of `reusable` that are in L2 at the start: all of the warm share while the call's bytes fit in the part of L2 that holds panels, none once they are twice that (a
+// repeated walk over more than a cache holds finds nothing), in between in proportion. warm 1, panels 20 MB: 30 MB of operands find 15 MB.
+double warm_bytes(const Constants& constants, double l2_panel_bytes, double reusable_bytes, double call_bytes);
 
 // Layers above `architecture` are looked at only in mode calibrated.
 Constants resolve_constants(const Machine& machine, Mode mode);

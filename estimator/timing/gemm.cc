@@ -61,9 +61,10 @@ struct GemmModel::Shape {
   double c_factor;             // times that C is moved: 2 when it accumulates
   bool single_launch;          // grouped: K is not split
   double l2_factor;            // 1 + sector split
+  bool both_along_k;           // layout nt
   double clock_hz;
   double a_bytes, b_bytes, c_bytes;
-  double operand_bandwidth, l2_panel_bytes;
+  double operand_bandwidth, l2_panel_bytes, warm_bytes;
   GemmConstants constants;
 };
 
@@ -109,7 +110,17 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
     family.name = source == &generic ? kGenericName : std::string_view(source->name);
     family.min_alignment = vector && dtype != DType::fp32 ? 1 : source->min_alignment;
     family.max_alignment = source->max_alignment;
-    family.rate = source->rate;
+    double latency_scale = math.constants.latency_scale;
+    if (source != &generic) {
+      const auto place = static_cast<std::size_t>(source - machine.catalogue.families.data());
+      family.rate = constants_.family_rate[place];
+      family.nt_slowdown = constants_.family_nt_slowdown[place];
+      if (constants_.family_latency_scale[place] > 0) latency_scale = constants_.family_latency_scale[place];
+    } else {
+      family.rate = generic.rate;
+      family.nt_slowdown = 1;
+    }
+    family.single = source->single, family.batched = source->batched;
     family.persistent = source->persistent;
     const double sharing = std::max(1, source->sms_per_tile);  // SMs that share a tile
     family.sharing = sharing;
@@ -117,7 +128,7 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
     family.split_k = source->split_k;
     if (family.split_k.empty()) family.split_k = {1};
     std::sort(family.split_k.begin(), family.split_k.end());
-    const double latency_cycles = source->iteration_latency_s * math.clock_hz;
+    const double latency_cycles = source->iteration_latency_s * latency_scale * math.clock_hz;
     for (const KernelTile& entry : source->tiles) {
       Tile tile{};
       tile.m = entry.m;
@@ -136,7 +147,9 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
         const double high = std::max(2.0, tile.m / 64.0), wide = std::max(2.0, tile.n / 64.0);
         tile.shared_cycles = (wide * tile.m + high * tile.n + tile.m + tile.n) * tile.k * element_bytes / kSharedBytesPerClock;
       }
-      tile.l2_cycles = constants_.l2_bytes_per_clock_per_sm > 0 ? stage_bytes / constants_.l2_bytes_per_clock_per_sm : 0;
+      // Two CTAs of a cluster receive the operand that they share by one load: half of the tile's shorter side is saved. Pairs of SMs with one tile have this in stage_bytes.
+      const double side = tile.m + tile.n, shared = source->persistent && source->sms_per_tile == 1 ? std::min(tile.m, tile.n) / 2.0 : 0;
+      tile.l2_cycles = constants_.l2_bytes_per_clock_per_sm > 0 ? stage_bytes * (side - shared) / side / constants_.l2_bytes_per_clock_per_sm : 0;
       tile.latency_cycles = latency_cycles / std::max(1, stages - 1);
       tile.fill_cycles = latency_cycles;
       tile.epilogue_cycles_per_byte = static_cast<double>(tile.m) * tile.n / sharing / kSectorBytes * math.constants.epilogue_cycles * (1 - math.constants.epilogue_overlap);
@@ -162,7 +175,7 @@ double GemmModel::dram_bytes(const Shape& s, const Tile& tile) const {
     const double a_again = s.b_bytes + s.a_bytes * std::max(1.0, s.n / b_strip);
     operands = std::max(operands, std::min(a_again, b_again));
   }
-  return s.batch * (operands + s.c_bytes * s.c_factor);
+  return s.batch * (operands + s.c_bytes * s.c_factor) - s.warm_bytes;
 }
 
 GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const Tile& tile, std::int64_t across, std::int64_t split) const {
@@ -178,7 +191,8 @@ GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const 
   // The busiest SM runs its tiles in groups of as many CTAs as fit; a group's K steps take the longest of tensor, L2 and latency time.
   const std::int64_t ctas = family.persistent ? 1 : std::min<std::int64_t>(tile.ctas, busiest);
   const std::int64_t groups = ctas == 1 ? busiest : busiest / ctas, rest = busiest - groups * ctas;
-  const double per_cta = std::max({tile.mma_cycles, tile.shared_cycles, tile.l2_cycles * s.l2_factor});
+  const double mma = s.both_along_k ? tile.mma_cycles * family.nt_slowdown : tile.mma_cycles;
+  const double per_cta = std::max({mma, tile.shared_cycles, tile.l2_cycles * s.l2_factor});
   const double out_bytes = split > 1 ? 4.0 : s.out_bytes * s.c_factor;
   double cycles =
       static_cast<double>(groups) * steps * std::max(static_cast<double>(ctas) * per_cta, tile.latency_cycles) + cost.busiest * tile.epilogue_cycles_per_byte * out_bytes;
@@ -202,9 +216,11 @@ GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const 
 GemmModel::Cost GemmModel::cheapest(const Shape& s, const Math& math, int alignment) const {
   Cost best;
   double budget = std::numeric_limits<double>::infinity();  // seconds that core and DRAM may take together
-  const double dram_s = s.batch * (s.a_bytes + s.b_bytes + s.c_bytes * s.c_factor) / s.operand_bandwidth;
+  const double dram_s = (s.batch * (s.a_bytes + s.b_bytes + s.c_bytes * s.c_factor) - s.warm_bytes) / s.operand_bandwidth;
   bool any = false;
-  for (const Family& family : math.families) any = any || (alignment >= family.min_alignment && alignment <= family.max_alignment);
+  const bool batched = s.batch > 1;
+  const auto fits = [&](const Family& family) { return alignment >= family.min_alignment && alignment <= family.max_alignment && (batched ? family.batched : family.single); };
+  for (const Family& family : math.families) any = any || fits(family);
   const bool cubic = constants_.combine_p == 3;
   const double dram_cubed = dram_s * dram_s * dram_s;
   double budget_cubed = budget;
@@ -217,7 +233,7 @@ GemmModel::Cost GemmModel::cheapest(const Shape& s, const Math& math, int alignm
   };
   for (const Family& family : math.families) {
     // Where no family is made for this alignment, the one that asks least of it is used.
-    if (any && (alignment < family.min_alignment || alignment > family.max_alignment)) continue;
+    if (any && !fits(family)) continue;
     for (const Tile& tile : family.tiles) {
       const double across_real = static_cast<double>(tiles_of(s.im, tile.m)) * static_cast<double>(tiles_of(s.in, tile.n)) * s.batch;
       const auto across = static_cast<std::int64_t>(std::min(across_real, 1e18));
@@ -250,17 +266,20 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   s.out_bytes = bytes_of(shape.out);
   s.c_factor = shape.accumulate ? 2 : 1;
   s.single_launch = shape.grouped;
+  s.both_along_k = shape.layout == GemmLayout::nt;
   s.constants = math.constants;
   s.a_bytes = s.m * s.k * s.in_bytes;
   s.b_bytes = s.k * s.n * s.in_bytes;
   s.c_bytes = s.m * s.n * s.out_bytes;
   s.operand_bandwidth = device_.memory_bandwidth * s.constants.operand_efficiency;
   s.l2_panel_bytes = device_.l2_bytes * constants_.l2_panel_share;
+  const double operand_bytes = s.batch * (s.a_bytes + s.b_bytes);
+  s.warm_bytes = warm_bytes(constants_, s.l2_panel_bytes, operand_bytes, operand_bytes + s.batch * s.c_bytes * s.c_factor);
   const int alignment = alignment_of(shape, dtype);
   const bool split_sectors = pitch_alignment(leading_a(shape), s.in_bytes, 32) < 32 || pitch_alignment(leading_b(shape), s.in_bytes, 32) < 32;
   s.l2_factor = split_sectors ? 1 + constants_.sector_split : 1;
 
-  const double burst_hz = math.clock_hz;
+  const double burst_hz = math.clock_hz * constants_.clock_factor;
   s.clock_hz = burst_hz * (clocks == ClockState::sustained ? constants_.sustained_fraction : 1);
   Cost best = cheapest(s, math, alignment);
   if (best.tile == nullptr) return time;
@@ -275,7 +294,7 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   const double least_bytes = s.batch * (s.a_bytes + s.b_bytes + s.c_bytes * s.c_factor);
   const double ideal_core = flops / math.peak_flops, ideal_dram = least_bytes / device_.memory_bandwidth;
   const double p = constants_.combine_p;
-  const double clocked = ideal_core * burst_hz / (s.clock_hz * s.constants.eta);
+  const double clocked = ideal_core * math.clock_hz / (s.clock_hz * s.constants.eta);
   const double padded_mn = static_cast<double>(round_up(shape.m, tile.m)) * static_cast<double>(round_up(shape.n, tile.n));
   const double padded_k = static_cast<double>(ceil_div(shape.k, best.split * tile.k)) * static_cast<double>(best.split * tile.k);
   const double padded = clocked * (padded_mn / (s.m * s.n)) * (padded_k / s.k);
@@ -283,7 +302,7 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
       padded * best.busiest * static_cast<double>(best.family->units) / best.tiles * device_.sms / (static_cast<double>(best.family->units) * best.family->sharing);
   const double aligned = waved / best.family->rate;
   const double core = std::max(aligned, best.core_s);
-  const double once = least_bytes / s.operand_bandwidth;
+  const double once = (least_bytes - s.warm_bytes) / s.operand_bandwidth;
 
   LossAccount account(time, std::max(ideal_core, ideal_dram));
   account.step(Loss::memory, p_norm(ideal_core, ideal_dram, p));

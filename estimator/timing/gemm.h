@@ -37,6 +37,8 @@ class GemmModel {
   struct Family {
     std::string_view name;
     int min_alignment, max_alignment;
+    bool single, batched;
+    double nt_slowdown;  // of a step whose operands both run along k
     double rate;  // instruction rate, relative to the dtype's peak
     bool persistent;
     double sharing;      // SMs that share a tile

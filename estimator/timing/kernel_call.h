@@ -126,6 +126,10 @@ std::optional<AttentionKernel> parse_attention_kernel(std::string_view name);
 // The `shape` column: "m=4096 n=4096 k=1024 batch=1 layout=nt"; keys at their defaults that the contract makes optional are left out. parse_kernel(print) == the call.
 std::string print_shape(const KernelCall& call);
 
+// A size of a call by the name that its printed shape gives it ("m", "seq_kv", "rows", "numel"), and "alignment" (gemm: elements, see alignment_of in gemm.h), "heads" (attention:
+// of all sequences); 0 when the call has no such size. attention batch=2 heads=8: heads 16.
+double size_of(const KernelCall& call, std::string_view key);
+
 // A call from the columns op, dtype, shape, impl ("" for the default of the op). Errors: unknown op, dtype, key (with a suggestion), a repeated or missing key, a size that
 // is not a positive 63-bit integer.
 Result<KernelCall> parse_kernel(std::string_view op, std::string_view dtype, std::string_view shape, std::string_view impl = {});

@@ -45,7 +45,9 @@ double extra_reads(const KernelCall& call, const Device& device) {
 
 KernelTime memory_bound_time(const KernelCall& call, const Device& device, const Constants& constants) {
   const KernelWork work = work_of(call);
-  const double bytes = to_double(work.bytes()), flops = to_double(work.flops), special = to_double(work.special);
+  const double all_bytes = to_double(work.bytes());
+  const double bytes = all_bytes - warm_bytes(constants, device.l2_bytes * constants.l2_panel_share, to_double(work.bytes_read), all_bytes);
+  const double flops = to_double(work.flops), special = to_double(work.special);
   const std::size_t index = static_cast<std::size_t>(call.kernel);
   const double efficiency = call.pass == Pass::bwd ? constants.backward_efficiency[index] : constants.efficiency[index];
   const double clock_hz = device.peak_clock_hz > 0 ? device.peak_clock_hz : 1e9;
@@ -61,21 +63,23 @@ KernelTime memory_bound_time(const KernelCall& call, const Device& device, const
   const double compute = std::max(vector_s, special_s) * device.sms / busy;
 
   KernelTime time;
-  const double ideal_core = vector_s, ideal_dram = bytes / device.memory_bandwidth;
+  const double ideal_core = vector_s, ideal_dram = all_bytes / device.memory_bandwidth;
   LossAccount account(time, std::max(ideal_core, ideal_dram));
-  const double body = std::max(spread, compute);
+  const std::size_t pass = call.pass == Pass::bwd ? 1 : 0;
+  const double body = std::max({spread, compute, constants.floor_s[index][pass]});
   account.step(Loss::memory, std::max(stream, ideal_core));
   account.step(Loss::cache, std::max(dram, ideal_core));
   account.step(Loss::wave_tail, std::max(spread, ideal_core));
   account.step(Loss::latency, body);
   account.add(Loss::latency, constants.dram_latency_s);
-  time.time_s = body + constants.dram_latency_s + constants.launch_s;
+  const double fixed = constants.stream_launch_s + constants.fixed_s[index][pass];
+  time.time_s = body + constants.dram_latency_s + fixed;
   account.step(Loss::launch, time.time_s);
   time.compute_s = compute;
   time.dram_s = dram;
   time.latency_s = constants.dram_latency_s + (spread - dram);
-  time.launch_s = constants.launch_s;
-  time.attainable_s = std::min(time.time_s, std::max(ideal_dram / constants.stream_efficiency, ideal_core) + constants.launch_s);
+  time.launch_s = fixed;
+  time.attainable_s = std::min(time.time_s, std::max(ideal_dram / constants.stream_efficiency, ideal_core) + constants.stream_launch_s);
   if (time.launch_s + time.latency_s > std::max(dram, compute)) {
     time.bound = time.launch_s > time.latency_s ? Bound::launch : Bound::latency;
   } else {

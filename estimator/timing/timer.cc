@@ -27,6 +27,8 @@ void add_stage(KernelTime& total, const KernelTime& stage) {
   total.bytes_moved += stage.bytes_moved;
 }
 
+constexpr double kAlignedBytes = 16;  // of leading dimensions that the current generation's kernels take
+
 }  // namespace
 
 struct KernelTimer::Model {
@@ -72,13 +74,26 @@ struct KernelTimer::Model {
       case KernelClass::attention: {
         const AttentionKernel kernel = attention_kernel_of(call.attention(), call.dtype, machine.device);
         if (kernel == AttentionKernel::standard) return standard_attention(call);
-        return attention.time(call.attention(), call.dtype, call.pass, kernel, clocks);
+        KernelTime result = attention.time(call.attention(), call.dtype, call.pass, kernel, clocks);
+        if (constants.kv_write > 0 && call.pass == Pass::fwd && call.attention().causal) add_cache_write(call, result);
+        return result;
       }
       case KernelClass::collective:
         return collective_time(call.collective(), machine.cluster, machine.device, constants);
       default:
         return memory_bound_time(call, machine.device, constants);
     }
+  }
+
+  // Some engines' attention call first copies the new keys and values into the cache, as a kernel of its own.
+  void add_cache_write(const KernelCall& call, KernelTime& total) const {
+    const AttentionShape& s = call.attention();
+    const PointwiseShape copy{.kind = PointwiseKind::copy, .numel = s.batch * s.seq_q * s.kv_heads * (s.head_dim + s.v_head_dim), .to = call.dtype};
+    const KernelCall write{.kernel = KernelClass::pointwise, .dtype = call.dtype, .pass = Pass::fwd, .impl = Impl::torch, .shape = copy};
+    KernelTime stage = memory_bound_time(write, machine.device, constants);
+    for (double* term : {&stage.time_s, &stage.peak_s, &stage.attainable_s, &stage.compute_s, &stage.dram_s, &stage.latency_s, &stage.launch_s}) *term *= constants.kv_write;
+    for (double& loss : stage.loss_s) loss *= constants.kv_write;
+    add_stage(total, stage);
   }
 
   // Four stages forward (Q K^T, scale and mask, softmax, P V), six backward, each with scores in memory.
@@ -115,33 +130,58 @@ struct KernelTimer::Model {
     return total;
   }
 
-  // Residuals of the family from the highest layer that has them; else the architecture's stated default.
+  // What the layers above the architecture know about a family of kernels.
+  struct Known {
+    const Residuals* residuals = nullptr;
+    const std::vector<ValidRange>* validity = nullptr;
+    bool general = false;  // of all dtypes
+  };
+
+  // Residuals of the family from the highest layer that has them; else the architecture's stated default. Outside the sizes that the layer's rows span the larger error of the
+  // two holds.
   void set_confidence(const KernelCall& call, KernelTime& result) const {
+    const double stated = constants.spec_p90[static_cast<std::size_t>(call.kernel)];
     result.confidence = Confidence::spec;
-    result.error_p90 = constants.spec_p90[static_cast<std::size_t>(call.kernel)];
+    result.error_p90 = stated;
     if (mode != Mode::calibrated) return;
-    if (const Residuals* residuals = residuals_[static_cast<std::size_t>(call.kernel)][static_cast<std::size_t>(call.dtype)][call.pass == Pass::bwd ? 1 : 0]) {
-      result.confidence = Confidence::calibrated;
-      result.error_p90 = residuals->p90_abs;
+    const std::size_t dtype = static_cast<std::size_t>(call.dtype);
+    const Known* known = &known_[static_cast<std::size_t>(call.kernel)][dtype][call.pass == Pass::bwd ? 1 : 0];
+    if (call.kernel == KernelClass::gemm && misaligned_[dtype].residuals != nullptr) {
+      if (alignment_of(call.gemm(), call.dtype) * bytes_of(call.dtype) < kAlignedBytes) known = &misaligned_[dtype];
+    }
+    if (known->residuals == nullptr) return;
+    result.confidence = Confidence::calibrated;
+    result.error_p90 = known->residuals->p90_abs;
+    if (known->validity == nullptr) return;
+    for (const ValidRange& range : *known->validity) {
+      const double size = size_of(call, range.key);
+      if (size >= range.lowest && size <= range.highest) continue;
+      result.confidence = Confidence::extrapolated;
+      result.error_p90 = std::max(result.error_p90, stated);
+      return;
     }
   }
 
-  // Families are named "gemm.bf16", "attention.fwd", "attention.bwd.bf16", "pointwise"; the most specific one that a layer has applies.
+  // Families are named "gemm.bf16", "gemm.bf16.misaligned", "attention.fwd", "attention.bwd.bf16", "pointwise"; the most specific one that a layer has applies.
   void resolve_residuals() {
     for (auto layer = machine.calibration.layers.rbegin(); layer != machine.calibration.layers.rend(); ++layer) {
       if (layer->level == LayerLevel::architecture) continue;
       for (const auto& [name, residuals] : layer->residuals) {
+        const auto valid = layer->validity.find(name);
+        const std::vector<ValidRange>* validity = valid == layer->validity.end() ? nullptr : &valid->second;
         for (std::size_t k = 0; k < kKernelClasses; ++k) {
           const std::string_view kernel = name_of(static_cast<KernelClass>(k));
           if (name.compare(0, kernel.size(), kernel) != 0 || (name.size() > kernel.size() && name[kernel.size()] != '.')) continue;
           const std::string rest = name.substr(kernel.size());
           for (std::size_t d = 0; d < kDTypeCount; ++d) {
+            const std::string dtype = "." + std::string(name_of(static_cast<DType>(d)));
+            if (rest == dtype + ".misaligned" && misaligned_[d].residuals == nullptr) misaligned_[d] = {&residuals, validity, false};
             for (int pass = 0; pass < 2; ++pass) {
-              const Residuals*& slot = residuals_[k][d][pass];
-              const std::string dtype = "." + std::string(name_of(static_cast<DType>(d))), direction = pass == 1 ? ".bwd" : ".fwd";
+              Known& slot = known_[k][d][pass];
+              const std::string direction = pass == 1 ? ".bwd" : ".fwd";
               const bool exact = rest == dtype || rest == direction + dtype, general = rest.empty() || rest == direction;
-              if (exact && (slot == nullptr || general_[k][d][pass])) slot = &residuals, general_[k][d][pass] = false;
-              if (general && slot == nullptr) slot = &residuals, general_[k][d][pass] = true;
+              if (exact && (slot.residuals == nullptr || slot.general)) slot = {&residuals, validity, false};
+              if (general && slot.residuals == nullptr) slot = {&residuals, validity, true};
             }
           }
         }
@@ -155,8 +195,8 @@ struct KernelTimer::Model {
   Constants constants;
   GemmModel gemm;
   AttentionModel attention;
-  const Residuals* residuals_[kKernelClasses][kDTypeCount][2] = {};
-  bool general_[kKernelClasses][kDTypeCount][2] = {};
+  Known known_[kKernelClasses][kDTypeCount][2];
+  Known misaligned_[kDTypeCount];
 };
 
 KernelTimer::KernelTimer(const Machine& machine, Mode mode, ClockState clocks) : model_(std::make_unique<Model>(machine, mode, clocks)) {

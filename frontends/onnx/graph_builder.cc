@@ -233,6 +233,11 @@ Result<Graph> GraphBuilder::build() {
     op.name = name_of_work(work);
     edges(work, op);
     learned(work, op, work.repeat);
+    // Images and ids need no gradient.
+    if (op.inputs > 0 && graph_.tensors[graph_.edges[op.first_edge]].role == TensorRole::input) {
+      if (auto* linear = std::get_if<LinearAttrs>(&op.attrs)) linear->input_gradient = false;
+      if (auto* convolution = std::get_if<ConvolutionAttrs>(&op.attrs)) convolution->input_gradient = false;
+    }
     Segment& segment = graph_.segments.back();
     if (segment.op_count == 0 && op.inputs > 0) segment.input = graph_.edges[op.first_edge];
     if (op.outputs > 0) segment.output = graph_.edges[op.first_edge + op.inputs];

@@ -98,7 +98,8 @@ std::int32_t Builder::store(const TensorData& data, bool constant_node) {
   std::vector<Element> elements;
   if (decode_ints(data, kMaxElements, ints)) {
     elements.assign(ints.begin(), ints.end());
-  } else if (decode_reals(data, kMaxRealElements, reals)) {
+  } else if (const bool mask = data.dims.size() == 4 && data.dims[0] == 1 && data.dims[1] == 1 && data.dims[2] == data.dims[3];
+             decode_reals(data, mask ? kMaxElements : kMaxRealElements, reals)) {
     for (const double real : reals) elements.push_back(Element::real(real));
   }
   const bool known = is_integer(data.elem) ? !ints.empty() : !reals.empty();
@@ -328,7 +329,7 @@ Result<void> Builder::call(const NodeData& data, const FunctionData& function, c
     renamed.emplace_back(found->second, around.scopes.back()->at(data.outputs[i]));
   }
   for (std::size_t i = 0; i < renamed.size(); ++i) {
-    const auto [inside, outside] = renamed[i];
+    const auto inside = renamed[i].first, outside = renamed[i].second;
     bool given = false;
     for (std::size_t at = first; at < block.nodes.size() && !given; ++at) {
       given = std::find(block.nodes[at].outputs.begin(), block.nodes[at].outputs.end(), inside) != block.nodes[at].outputs.end();

@@ -31,10 +31,6 @@ std::int64_t suggested(std::string_view name, const DeclaredType& type, std::siz
 // Operators through which a folded weight stays the stored tensor that it is.
 bool keeps_stored(const Rule& rule) { return rule.cost == &layout_cost || rule.cost == &cast_cost || rule.cost == &dequantize_cost; }
 
-bool is_product(const Rule& rule) {
-  return rule.cost == &matmul_cost || rule.cost == &gemm_cost || rule.cost == &einsum_cost || rule.cost == &fused_matmul_cost || rule.cost == &conv_cost;
-}
-
 bool is_search_block(std::string_view attribute) { return attribute == "decoder" || attribute == "encoder" || attribute == "init_decoder"; }
 
 }  // namespace
@@ -341,7 +337,8 @@ void Propagation::finish(const Node& node, Call& call) {
     bookkeeping = bookkeeping && (info.constant || info.bookkeeping);
   }
   constant = constant && node.rule != nullptr;
-  if (node.rule != nullptr && is_product(*node.rule)) bookkeeping = false;  // its multiply-accumulates count, also where positions are multiplied with frequencies
+  // A look-up in a learned table is work also where the ids are positions.
+  if (node.rule != nullptr && node.rule->cost == &gather_cost && call.has(0) && call.in(0).constant && is_float(call.in(0).elem)) bookkeeping = false;
   bookkeeping = bookkeeping && any_input && node.rule != nullptr;
   const bool converts = node.rule != nullptr && node.rule->cost == &cast_cost && call.has(0) && call.in(0).elem == call.out(0).elem;
   const bool view = node.rule != nullptr && (node.rule->cost == &view_cost || converts);
@@ -383,7 +380,7 @@ void Propagation::finish(const Node& node, Call& call) {
     if (known) {
       for (const Element& element : *info.value) known = known && element.known();
     }
-    info.bookkeeping = known || (bookkeeping && known_size && (zero || elements <= static_cast<std::int64_t>(kMaxElements)));
+    info.bookkeeping = known || bookkeeping;
     if (view && i == 0 && !node.inputs.empty() && node.inputs[0] != kAbsent && current_[node.inputs[0]] != 0) {
       const TensorInfo& source = trace.tensors[current_[node.inputs[0]]];
       info.view_of = source.view_of;

@@ -134,6 +134,26 @@ void recognise_activations(Patterns& p) {
   }
 }
 
+// c tanh(x / c): one kernel.
+void recognise_soft_caps(Patterns& p) {
+  for (std::uint32_t step = 0; step < p.trace.steps.size(); ++step) {
+    if (!p.is(step, "Tanh") || p.trace.steps[step].free || p.works(step).empty() || !p.works(step)[0].alive) continue;
+    const std::uint32_t before = p.maker(p.input(step, 0)), after = p.only_user(p.output(step));
+    const auto scales = [&](std::uint32_t at) {
+      return (p.is(at, "Mul") || p.is(at, "Div")) && p.moving(at) != 0 && p.elements(p.other(at, p.moving(at))) == 1 && !p.works(at).empty();
+    };
+    if (!scales(before) || !scales(after) || p.only_user(p.output(before)) != step) continue;
+    if (p.trace.steps[before].repeat != p.trace.steps[after].repeat) continue;
+    PointwiseAttrs attrs;
+    attrs.kind = PointwiseKind::tanh;
+    attrs.numel = p.elements(p.output(after));
+    attrs.split = Split::none;
+    p.kill(before);
+    p.kill(step);
+    p.become(after, OpKind::activation, attrs, {p.moving(before)}, {p.output(after)});
+  }
+}
+
 // act(gate) x up.
 void recognise_gates(Patterns& p) {
   for (std::uint32_t step = 0; step < p.trace.steps.size(); ++step) {
@@ -164,6 +184,7 @@ void recognise(const Program&, Trace& trace, const RecogniseOptions& options) {
   recognise_gates(patterns);
   recognise_rotary(patterns);
   if (options.attention) recognise_attention(patterns);
+  recognise_soft_caps(patterns);
 }
 
 }  // namespace rooftile::onnx

@@ -21,32 +21,6 @@ const MatmulAttrs* product_of(Patterns& p, std::uint32_t step) {
   return std::get_if<MatmulAttrs>(&rows[0].attrs);
 }
 
-// Does the mask come from a lower triangle? Its ancestors hold a Trilu, a comparison of positions with positions, or a stored square mask.
-bool looks_causal(const Patterns& p, std::uint32_t mask, std::int64_t queries, std::int64_t keys) {
-  std::vector<std::uint32_t> open{mask};
-  std::set<std::uint32_t> seen;
-  while (!open.empty() && seen.size() < 200) {
-    const std::uint32_t tensor = open.back();
-    open.pop_back();
-    if (tensor == 0 || !seen.insert(tensor).second) continue;
-    const TensorInfo& info = p.trace.tensors[tensor];
-    const std::size_t rank = info.rank();
-    const bool square = info.ranked && rank >= 2 && info.shape[rank - 1] == info.shape[rank - 2] && info.shape[rank - 1].value > 1;
-    const bool stored = info.constant && square && (info.elem == Elem::boolean || info.elem == Elem::uint8 || rank == 4);
-    if (stored && info.shape[rank - 1].value >= std::max(queries, keys)) return true;
-    const std::uint32_t step = p.maker(tensor);
-    if (step == kNone) continue;
-    if (p.op(step) == "Trilu") return true;
-    const bool compares = p.is(step, "Less") || p.is(step, "Greater") || p.is(step, "LessOrEqual") || p.is(step, "GreaterOrEqual");
-    // Positions against positions: one operand a column, the other a row.
-    if (compares && info.ranked && rank >= 2 && info.shape[rank - 1].value > 1 && info.shape[rank - 2].value > 1 && p.elements(p.input(step, 0)) < p.elements(tensor) &&
-        p.elements(p.input(step, 1)) < p.elements(tensor))
-      return true;
-    for (const std::uint32_t input : p.trace.inputs_of(p.trace.steps[step])) open.push_back(input);
-  }
-  return false;
-}
-
 // A lower triangle by its elements: the last row sees all, the first row sees the first keys only.
 bool is_triangle(const TensorInfo& mask) {
   if (mask.value == nullptr || mask.rank() < 2) return false;
@@ -62,6 +36,37 @@ bool is_triangle(const TensorInfo& mask) {
     if (visible != (c <= cols - rows)) return false;
   }
   return true;
+}
+
+// Does the mask come from a lower triangle? Its ancestors hold a Trilu, a comparison of positions with positions, or a stored square mask.
+bool looks_causal(const Patterns& p, std::uint32_t mask, std::int64_t queries, std::int64_t keys) {
+  std::vector<std::uint32_t> open{mask};
+  std::set<std::uint32_t> seen;
+  while (!open.empty() && seen.size() < 200) {
+    const std::uint32_t tensor = open.back();
+    open.pop_back();
+    if (tensor == 0 || !seen.insert(tensor).second) continue;
+    const TensorInfo& info = p.trace.tensors[tensor];
+    const std::size_t rank = info.rank();
+    const bool square = info.ranked && rank >= 2 && info.shape[rank - 1] == info.shape[rank - 2] && info.shape[rank - 1].value > 1;
+    if (square && info.value != nullptr) {  // its elements tell
+      if (is_triangle(info)) return true;
+      continue;
+    }
+    // A stored square of flags that is larger than needed is the triangle that models keep as a buffer and slice; of others whose content lies elsewhere nothing is known.
+    const bool stored = info.constant && square && (info.elem == Elem::boolean || info.elem == Elem::uint8);
+    if (stored && info.shape[rank - 1].value > std::max(queries, keys)) return true;
+    const std::uint32_t step = p.maker(tensor);
+    if (step == kNone) continue;
+    if (p.op(step) == "Trilu") return true;
+    const bool compares = p.is(step, "Less") || p.is(step, "Greater") || p.is(step, "LessOrEqual") || p.is(step, "GreaterOrEqual");
+    // Positions against positions: one operand a column, the other a row.
+    if (compares && info.ranked && rank >= 2 && info.shape[rank - 1].value > 1 && info.shape[rank - 2].value > 1 && p.elements(p.input(step, 0)) < p.elements(tensor) &&
+        p.elements(p.input(step, 1)) < p.elements(tensor))
+      return true;
+    for (const std::uint32_t input : p.trace.inputs_of(p.trace.steps[step])) open.push_back(input);
+  }
+  return false;
 }
 
 // Backwards from an operand of a product through transpositions, views, scalings and the repetition of key heads; steps that only serve this attention are dropped.
@@ -238,6 +243,7 @@ void recognise_attention(Patterns& p) {
 
 // x cos + rotate(x) sin, where rotate swaps the halves of x and negates one.
 void recognise_rotary(Patterns& p) {
+  Work* queries = nullptr;  // a rotation that may have its pair ahead
   for (std::uint32_t concat = 0; concat < p.trace.steps.size(); ++concat) {
     if (!p.is(concat, "Concat") || p.trace.steps[concat].free || p.trace.steps[concat].inputs != 2) continue;
     const std::uint32_t negation = p.maker(p.input(concat, 0)), half = p.maker(p.input(concat, 1));
@@ -269,7 +275,25 @@ void recognise_rotary(Patterns& p) {
       p.kill(before);
       source = p.input(before, 0);
     }
-    p.become(sum, OpKind::rotary, attrs, {source}, {p.output(sum)});
+    Work* row = p.become(sum, OpKind::rotary, attrs, {source}, {p.output(sum)});
+    if (row == nullptr) continue;
+    // Queries and keys are rotated by one kernel.
+    if (queries != nullptr) {
+      const auto& first_attrs = std::get<RotaryAttrs>(queries->attrs);
+      const auto readers = p.users(queries->outputs.front());
+      const bool later = std::all_of(readers.begin(), readers.end(), [&](std::uint32_t reader) { return reader > sum; });
+      if (later && first_attrs.tokens == attrs.tokens && first_attrs.rotary_dim == attrs.rotary_dim && queries->repeat == row->repeat && first_attrs.kv_heads == 0) {
+        attrs.kv_heads = attrs.heads;
+        attrs.heads = first_attrs.heads;
+        row->attrs = attrs;
+        row->inputs.insert(row->inputs.begin(), queries->inputs.front());
+        row->outputs.insert(row->outputs.begin(), queries->outputs.front());
+        queries->alive = false;
+        queries = nullptr;
+        continue;
+      }
+    }
+    queries = row;
   }
 }
 

@@ -67,10 +67,10 @@ TEST(CommandLine, FirstScreen) {
   const RunResult result = run("estimate llama-3-8b --device h100_sxm");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.err, "");
-  EXPECT_HAS(result.out, "llama-3-8b, 8.03 B parameters");
-  EXPECT_HAS(result.out, "DOES NOT FIT");
-  EXPECT_HAS(result.out, "Bottleneck");
-  EXPECT_HAS(result.out, "From peak");
+  EXPECT_HAS(result.out, "llama-3-8b (8.03 B parameters), training step");
+  EXPECT_HAS(result.out, "FIT         NO: needs");
+  EXPECT_HAS(result.out, "\nBOTTLENECK");
+  EXPECT_HAS(result.out, "WHERE THE STEP TIME GOES (100 %)");
   EXPECT_LE(std::count(result.out.begin(), result.out.end(), '\n'), 50);
   EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
 }
@@ -117,7 +117,12 @@ TEST(CommandLine, ExitCodesAndHints) {
   expect("plan gpt2", 4, "not in this version");
   expect("advise gpt2", 4, "not in this version");
   expect("compare x --model gpt2", 4, "not in this version");
-  expect("calibrate", 4, "not in this version");
+  expect("calibrate", 5, "rooftile calibrate --from FILE.csv --device NAME");
+  expect("calibrate --from trace.json.gz --device t4", 4, "measurement CSV");
+  expect("calibrate --from rows.csv", 2, "--device");
+  expect("calibrate --from rows.csv --device t4 --quick", 2, "--quick");
+  expect("calibrate --from rows.csv --device t4 -o t4.csv", 2, ".yaml");
+  expect("calibrate --from no-such.csv --device t4", 3, "no-such.csv");
   expect("validate gpt2", 4, "--measurements");
   expect("estimate gpt2 --device h100_sxm -o /nonexistent/x.json", 5, "/nonexistent/x.json");
   expect("estimate gpt2 --device h100_sxm --seq 9223372036854775807", 3, "2^6");
@@ -135,14 +140,60 @@ TEST(CommandLine, BrokenInputIsExit3) {
   };
   broken("empty.yaml", "");
   broken("key.yaml", "name: x\nkind: decoder\nlayers: 2\nhidden: 64\nhaeds: 4\nvocab: 100\nffn_hidden: 256\n");
-  broken("run.yaml", "name: x\nkind: decoder\nlayers: 2\nhidden: 64\nheads: 4\nvocab: 100\nffn_hidden: 256\nrun: {seqq: 4}\n");
-  broken("run_value.yaml", "name: x\nkind: decoder\nlayers: 2\nhidden: 64\nheads: 4\nvocab: 100\nffn_hidden: 256\nrun: {phase: trian}\n");
   broken("foreign.yaml", "name: \xff\xfe\x00\x01");
   broken("config.json", "{\"model_type\": \"llama\", ");
   const RunResult absent = run("estimate nowhere/model.yaml --device h100_sxm");
-  EXPECT_EQ(absent.code, 2);
+  EXPECT_EQ(absent.code, 3);
+  EXPECT_EQ(run("estimate gpt2 --device nowhere/device.yaml").code, 3);
   EXPECT_EQ(run("estimate '" + scratch().string() + "' --device h100_sxm").code / 4, 0);  // a folder: refused, not a crash
 }
+
+TEST(CommandLine, ARunSectionsValueIsBrokenInput) {
+  const fs::path file = scratch() / "bad_run.yaml";
+  std::ofstream(file) << "name: x\nkind: decoder\nlayers: 2\nhidden: 64\nheads: 4\nvocab: 100\nffn_hidden: 256\nrun:\n  seq: -1\n";
+  const RunResult result = run("estimate '" + file.string() + "' --device h100_sxm");
+  EXPECT_EQ(result.code, 3);
+  EXPECT_HAS(result.err, "bad_run.yaml:9:8: run.seq: ");
+  EXPECT_EQ(run("estimate '" + file.string() + "' --device h100_sxm --seq 8").code, 3);
+}
+
+TEST(CommandLine, NothingIsReadWithoutAnEnd) {
+  EXPECT_EQ(run("estimate /dev/zero --device h100_sxm").code, 3);
+  EXPECT_EQ(run("validate --measurements /dev/zero --device h100_sxm").code, 3);
+  const fs::path pipe = scratch() / "nobody_writes";
+  ASSERT_EQ(std::system(("mkfifo '" + pipe.string() + "'").c_str()), 0);
+  const RunResult waited = run("validate --measurements '" + pipe.string() + "' --device h100_sxm");
+  EXPECT_EQ(waited.code, 3);
+  EXPECT_HAS(waited.err, "pipe");
+  const RunResult layers = run("estimate gpt2 --device h100_sxm --layers 1000000000");
+  EXPECT_EQ(layers.code, 3);
+  EXPECT_HAS(layers.err, "at most 100000");
+}
+
+TEST(CommandLine, APipeIsAModel) {
+  const RunResult result = run("estimate /dev/stdin --device h100_sxm --format json < models/gpt2.yaml", "cd '" ROOFTILE_SOURCE_DIR "' &&");
+  const RunResult piped = run("estimate /dev/stdin --device h100_sxm --format json", "cat '" ROOFTILE_SOURCE_DIR "/models/gpt2.yaml' |");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(piped.code, 0) << piped.err;
+  EXPECT_EQ(nlohmann::json::parse(piped.out)["model"]["parameters"], 124439808);
+}
+
+TEST(CommandLine, AnInputIsNeverWrittenOver) {
+  const fs::path file = scratch() / "precious.yaml";
+  const std::string text = "name: x\nkind: decoder\nlayers: 2\nhidden: 64\nheads: 4\nvocab: 100\nffn_hidden: 256\n";
+  std::ofstream(file) << text;
+  EXPECT_EQ(run("estimate '" + file.string() + "' --device h100_sxm -o '" + file.string() + "'").code, 2);
+  EXPECT_EQ(slurp(file), text);
+}
+
+TEST(CommandLine, WarningsOfSweepsGoToStandardError) {
+  const RunResult csv = run("estimate gpt2 --device h100_sxm --seq 2048,4096 --format csv");
+  EXPECT_HAS(csv.err, "rooftile: warning: gpt2: sequence 2048 is longer");
+  EXPECT_HAS(csv.err, "(and 1 more like it)");
+  EXPECT_HAS(run("estimate gpt2 llama-3-8b --device h100_sxm --seq 2048").err, "rooftile: warning: gpt2: ");
+}
+
+TEST(CommandLine, AnAbsurdDegreeIsBlamedItself) { EXPECT_HAS(run("estimate gpt2 --device h100_sxm --tp 1e18").err, "--tp: at most"); }
 
 TEST(CommandLine, OddIsAWarning) {
   const auto warns = [](const std::string& arguments, const std::string& code) {
@@ -156,6 +207,10 @@ TEST(CommandLine, OddIsAWarning) {
   warns("gpt2 --seq 4096", "seq_above_max_positions");
   warns("gpt2 --context 128", "option_without_effect");
   warns("gpt2 --phase forward --optimizer sgd", "option_without_effect");
+  warns("gpt2 --phase decode --context 128 --seq 64", "option_without_effect");
+  warns("gpt2 --pp-schedule gpipe", "option_without_effect");
+  warns("gpt2 --mode sol --clocks sustained", "option_without_effect");
+  warns("gpt2 --recompute selective", "option_without_effect");
   warns("gpt2 --dim batch=4", "option_without_effect");
   warns("gpt2 --gpus 5 --pp 5 --gbs 10", "layers_not_divisible");
   warns("gpt2 --gpus 4 --pp 4 --gbs 2", "few_micro_batches");
@@ -280,11 +335,21 @@ TEST(CommandLine, ValidateKeepsOrderAndSaysWhyARowIsLeftOut) {
   EXPECT_EQ(run("validate --measurements /nonexistent.csv --device h100_sxm").code, 3);
 }
 
+TEST(CommandLine, ValidatePassesFieldsThroughAndKeepsShortRows) {
+  const fs::path file = scratch() / "odd.csv";
+  std::ofstream(file) << "op,dtype,shape,measured_us,note\ngemm,bf16,m=64 n=64 k=64 batch=1 layout=nt,2,\"two\nlines\tand a tab\"\ngemm,bf16\n";
+  const RunResult csv = run("validate --measurements '" + file.string() + "' --device h100_sxm --format csv");
+  EXPECT_EQ(csv.code, 0) << csv.err;
+  EXPECT_HAS(csv.out, "\"two\nlines\tand a tab\"");
+  EXPECT_HAS(csv.out, "\"the row has 2 fields, the header 5\"");
+}
+
 TEST(CommandLine, ExplainPrintsTheTerms) {
   const RunResult result = run("explain gemm m=4096 n=4096 k=4096 --device h100_sxm");
   EXPECT_EQ(result.code, 0) << result.err;
   for (const char* word : {"compute", "dram", "latency", "launch", "bound by", "attainable", "tile"}) EXPECT_HAS(result.out, word);
   EXPECT_EQ(run("explain gemm m=4096 n=4096 --device h100_sxm").code, 2);
+  EXPECT_EQ(run("explain gemm m=1e6 n=4k k=4096 --dtype fp16 --device h100_sxm").code, 0);
   EXPECT_EQ(run("explain gemm m=64 n=64 k=64 dtype=fp8_e4m3 --device a100_sxm_80gb").code, 4);
 }
 

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iostream>
 #include <sstream>
 
 #include "validate/campaign.h"
@@ -27,13 +28,14 @@ struct Arguments {
   double budget_s = 0, time_s = 0.012;
   std::size_t shard = 0, shards = 1, limit = 0;
   int device = -1;
-  bool resume = false, sustained = false, warm = false, check = true, list = false;
+  bool resume = false, sustained = false, warm = false, check = true, list = false, serve = false;
 };
 
 constexpr const char* kHelp =
     "rooftile_measure [--parts ceilings,gemm,attention,rows,pointwise,collective,sustained,warm] [--calls FILE.csv] [--output FILE.csv] [--resume] [--budget SECONDS]\n"
-    "                 [--time SECONDS] [--shard I/N] [--limit N] [--sustained] [--warm] [--no-check] [--device N] [--list]\n"
-    "Parts sustained and warm use their own protocol. --calls measures the op, dtype and shape columns of a file instead of a part. --budget is wall time over all parts.\n";
+    "                 [--time SECONDS] [--shard I/N] [--limit N] [--sustained] [--warm] [--no-check] [--device N] [--list] [--serve]\n"
+    "Parts sustained and warm use their own protocol. --calls measures the op, dtype and shape columns of a file instead of a part. --budget is wall time over all parts.\n"
+    "--serve answers each line 'op,dtype,shape' of standard input with a measurement line, so that another program can measure in turn with this one.\n";
 
 std::vector<std::string> split(const std::string& text, char by) {
   std::vector<std::string> parts;
@@ -71,6 +73,8 @@ bool parse(int argc, char** argv, Arguments& a) {
       a.check = false;
     else if (name == "--list")
       a.list = true;
+    else if (name == "--serve")
+      a.serve = true;
     else if (name == "--shard") {
       const auto parts = split(value(), '/');
       if (parts.size() != 2) return false;
@@ -91,6 +95,25 @@ std::string read_file(const std::string& path) {
 int fail_with(const Error& error) {
   fmt::print(stderr, "rooftile_measure: {}\n", describe(error));
   return static_cast<int>(error.code);
+}
+
+// One call a line in, one measurement a line out, until the input ends.
+int serve(Runner& runner, const RunOptions& run) {
+  for (std::string line; !interrupted && std::getline(std::cin, line);) {
+    const auto table = parse_measurements("op,dtype,shape,measured_us\n" + line + ",1\n", "standard input");
+    Measurement m;
+    if (!table || table->rows.size() != 1) {
+      m.reason = "not a line of op,dtype,shape";
+    } else if (const MeasuredCall read = measured_call(*table, table->rows[0]); read.call) {
+      m = runner.measure(*read.call, run);
+    } else {
+      m.reason = read.status;
+    }
+    std::fputs(measurement_line(m).c_str(), stdout);
+    std::fflush(stdout);
+    if (m.device_lost) return 5;
+  }
+  return 0;
 }
 
 struct Job {
@@ -152,6 +175,10 @@ int main(int argc, char** argv) {
 
   auto runner = make_cuda_runner(a.device);
   if (!runner) return fail_with(runner.error());
+  if (a.serve) {
+    run.own_for_torch = true;
+    return serve(**runner, run);
+  }
   const bool first = !std::getenv("RANK") || std::atoi(std::getenv("RANK")) == 0;
   if (first) fmt::print("{}\n", (*runner)->description());
 

@@ -2,14 +2,17 @@
 """Times PyTorch's own kernels on the shapes of a measurement CSV and puts them beside the times in it.
 
     rooftile_measure --parts gemm,attention --limit 100 --output ours.csv
-    torch_reference.py ours.csv --output torch.csv          # adds rows with PyTorch's times
+    torch_reference.py ours.csv --output torch.csv --beside ./rooftile_measure     # both in turn, shape by shape
+    torch_reference.py ours.csv --output torch.csv          # PyTorch's times beside those of the CSV
     torch_reference.py ours.csv --rows                      # eager softmax, norms, element-wise kernels too
 
 Same protocol as the CSV: calls in a CUDA graph, operands rotating over at least twice the L2 cache, an L2 flush between replays where they do not reach, normal random data.
 """
 import argparse
 import csv
+import os
 import statistics
+import subprocess
 import sys
 import time
 
@@ -23,8 +26,11 @@ def parse_shape(text):
     return dict(pair.split("=", 1) for pair in text.split())
 
 
+GENERATOR = None  # our own: the default one takes part in captures, and a capture that fails leaves it unusable
+
+
 def normal(*shape, dtype, scale=1.0):
-    made = torch.randn(*shape, device="cuda", dtype=torch.float32 if dtype == torch.float8_e4m3fn else dtype) * scale
+    made = torch.randn(*shape, device="cuda", generator=GENERATOR, dtype=torch.float32 if dtype == torch.float8_e4m3fn else dtype) * scale
     return made.to(dtype)
 
 
@@ -64,7 +70,6 @@ def gemm(s, dtype):
 
 
 def attention(s, dtype):
-    from torch.nn.attention import SDPBackend, sdpa_kernel
     if s.get("window", "0") != "0":
         return None
     batch, heads, q_len = int(s["batch"]), int(s["heads"]), int(s["seq_q"])
@@ -72,26 +77,25 @@ def attention(s, dtype):
     v_width, causal, backward = int(s.get("v_head_dim", width)), s.get("causal") == "1", s.get("pass") == "bwd"
     if causal and q_len != kv_len:
         return None  # PyTorch's is_causal is aligned at the top left
-    backend = {"cudnn": SDPBackend.CUDNN_ATTENTION, "fastest": SDPBackend.CUDNN_ATTENTION, "standard": SDPBackend.MATH}[s.get("kernel", "fastest")]
-    if backend == SDPBackend.MATH:
+    if s.get("kernel", "fastest") not in ("cudnn", "fastest"):
         return None  # PyTorch's unfused path has other stages
     torch_type = DTYPES[dtype]
+
+    if v_width != width and backward:
+        return None
 
     def make():
         q = normal(batch, q_len, heads, width, dtype=torch_type).transpose(1, 2)
         k = normal(batch, kv_len, kv_heads, width, dtype=torch_type).transpose(1, 2)
         v = normal(batch, kv_len, kv_heads, v_width, dtype=torch_type).transpose(1, 2)
+        # The operators behind scaled_dot_product_attention: no autograd thread, so that both passes can be captured.
+        aten = torch.ops.aten
+        lse = backward or q_len > 1
         if not backward:
-            def call():
-                with sdpa_kernel(backend):
-                    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=kv_heads != heads)
-            return call
-        for tensor in (q, k, v):
-            tensor.requires_grad_(True)
-        with sdpa_kernel(backend):
-            out = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=kv_heads != heads)
-        grad = torch.randn_like(out)
-        return lambda: torch.autograd.grad(out, (q, k, v), grad, retain_graph=True)
+            return lambda: aten._scaled_dot_product_cudnn_attention(q, k, v, None, lse, 0.0, causal, False)
+        out, sums, cum_q, cum_k, most_q, most_k, seed, offset, _ = aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal, False)
+        grad = normal(batch, q_len, heads, v_width, dtype=torch_type).transpose(1, 2)
+        return lambda: aten._scaled_dot_product_cudnn_attention_backward(grad, q, k, v, out, sums, seed, offset, None, cum_q, cum_k, most_q, most_k, 0.0, causal)
 
     size = torch_type.itemsize * batch * (heads * q_len * (width + v_width) + kv_heads * kv_len * (width + v_width))
     return make, size * (2 if backward else 1)
@@ -102,17 +106,20 @@ def rows(op, s, dtype):
     torch_type = DTYPES[dtype]
 
     def make():
-        x = normal(r, c, dtype=torch_type).requires_grad_(backward)
-        weight = normal(c, dtype=torch_type).requires_grad_(backward)
-        bias = normal(c, dtype=torch_type).requires_grad_(backward)
-        forward = {"softmax": lambda: F.softmax(x, -1), "layernorm": lambda: F.layer_norm(x, (c,), weight, bias), "rmsnorm": lambda: F.rms_norm(x, (c,), weight),
-                   "column_sum": lambda: x.sum(0), "row_sum": lambda: x.sum(1)}[op]
+        aten = torch.ops.aten
+        x, weight, bias, grad = normal(r, c, dtype=torch_type), normal(c, dtype=torch_type), normal(c, dtype=torch_type), None
         if not backward:
-            return forward
-        out = forward()
-        grad = torch.randn_like(out)
-        leaves = {"softmax": (x,), "layernorm": (x, weight, bias), "rmsnorm": (x, weight)}[op]
-        return lambda: torch.autograd.grad(out, leaves, grad, retain_graph=True)
+            return {"softmax": lambda: F.softmax(x, -1), "layernorm": lambda: F.layer_norm(x, (c,), weight, bias), "rmsnorm": lambda: F.rms_norm(x, (c,), weight),
+                    "column_sum": lambda: x.sum(0), "row_sum": lambda: x.sum(1)}[op]
+        grad = normal(r, c, dtype=torch_type)
+        if op == "softmax":
+            y = F.softmax(x, -1)
+            return lambda: aten._softmax_backward_data(grad, y, -1, torch_type)
+        if op == "layernorm":
+            _, mean, rstd = aten.native_layer_norm(x, [c], weight, bias, 1e-5)
+            return lambda: aten.native_layer_norm_backward(grad, x, [c], mean, rstd, weight, bias, [True, True, True])
+        _, rstd = aten._fused_rms_norm(x, [c], weight, 1e-5)
+        return lambda: aten._fused_rms_norm_backward(grad, x, [c], rstd, weight, [True, True])
 
     return make, r * c * torch_type.itemsize * (3 if backward else 2)
 
@@ -155,53 +162,99 @@ def kernel_names(call):
     return "+".join("memset" if "emset" in e.name else e.name for e in events)
 
 
-def measure(make, touched, budget_s, flush_buffer):
-    l2 = torch.cuda.get_device_properties(0).L2_cache_size
-    sets = max(2, min(256, -(-2 * l2 // max(1, touched)) + 1))
-    free = torch.cuda.mem_get_info()[0]
-    sets = max(1, min(sets, int(free * 0.6 // max(1, 2 * touched))))
-    calls = [make() for _ in range(sets)]
-    names = kernel_names(calls[0])
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    calls[0]()
-    torch.cuda.synchronize()
-    start.record()
-    calls[-1]()
-    end.record()
-    torch.cuda.synchronize()
-    guess = max(1e-6, start.elapsed_time(end) * 1e-3)
-    count = sets
-    while count < min(256, 6e-4 / guess):
-        count += sets
-    graph = torch.cuda.CUDAGraph()
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for call in calls[:2]:
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    with torch.cuda.graph(graph):
-        for i in range(count):
-            calls[i % sets]()
-    graph.replay()
-    torch.cuda.synchronize()
-    times, spent = [], 0.0
-    flush = sets * touched < 2 * l2
-    while True:
-        if flush:
-            flush_buffer.zero_()
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        elapsed = start.elapsed_time(end) * 1e-3
-        times.append(elapsed / count)
-        spent += elapsed
-        if len(times) >= 3 and (spent > budget_s or len(times) >= 16):
-            break
-    time.sleep(min(0.1, spent))
-    quartiles = statistics.quantiles(times, n=4)
-    return statistics.median(times), 0.5 * (quartiles[2] - quartiles[0]), names, f"graph calls={count} sets={sets}" + (" flush" if flush else "")
+def median_and_spread(times):
+    ordered = sorted(times)
+
+    def quantile(q):
+        at = q * (len(ordered) - 1)
+        low = int(at)
+        return ordered[low] + (at - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
+
+    return quantile(0.5), 0.5 * (quantile(0.75) - quantile(0.25))
+
+
+BATCH, MAX_CALLS, TARGET_S, BUDGET_S, SPREAD = 16, 256, 6e-4, 0.012, 0.005  # as in kernels/bench.cc
+
+
+class Timed:
+    """One shape: operands, a graph of calls, and a clock that works as the one of kernels/bench.cc does: replays are queued behind each other, so that the host's time to launch a
+    graph stands in no replay but the first; rest as long as was worked."""
+
+    def __init__(self, make, touched, flush_buffer):
+        l2 = torch.cuda.get_device_properties(0).L2_cache_size
+        sets = max(2, min(MAX_CALLS, -(-2 * l2 // max(1, touched)) + 1))
+        sets = max(1, min(sets, int(torch.cuda.mem_get_info()[0] * 0.6 // max(1, 2 * touched))))
+        self.stream = torch.cuda.Stream()
+        self.buffer = flush_buffer
+        self.flush = sets * touched < 2 * l2
+        self.events = [torch.cuda.Event(enable_timing=True) for _ in range(2 * BATCH)]
+        with torch.cuda.stream(self.stream):
+            self.calls = [make() for _ in range(sets)]
+            self.calls[0]()
+            self.stream.synchronize()
+            self.names = kernel_names(self.calls[0])
+            self.events[0].record()
+            for i in range(3):
+                self.calls[i % sets]()
+            self.events[1].record()
+            self.stream.synchronize()
+        self.guess = max(1e-6, self.events[0].elapsed_time(self.events[1]) * 1e-3 / 3)
+        count = sets
+        while count < min(MAX_CALLS, TARGET_S / self.guess):
+            count += sets
+        self.count = max(sets, min(count, MAX_CALLS))
+        self.graph = torch.cuda.CUDAGraph()
+        outputs = [None] * sets  # kept for one round, so that outputs rotate through memory as operands do
+        with torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode="relaxed"):
+            for i in range(self.count):
+                outputs[i % sets] = self.calls[i % sets]()
+        self.method = f"graph calls={self.count} sets={sets}" + (" flush" if self.flush else "")
+        with torch.cuda.stream(self.stream):
+            self.graph.replay()
+            self.stream.synchronize()
+
+    def time(self):
+        times, spent = [], 0.0
+        with torch.cuda.stream(self.stream):
+            for _ in range(2 if self.guess * self.count < 1e-3 else 1):
+                self.graph.replay()
+            self.stream.synchronize()
+            while True:
+                batch = max(3, min(BATCH, int((BUDGET_S - spent) / max(1e-5, self.guess * self.count))))
+                for i in range(batch):
+                    if self.flush or i == 0:
+                        self.buffer.zero_()  # before the first replay also where no flush is needed: the GPU is busy while the host launches
+                    self.events[2 * i].record()
+                    self.graph.replay()
+                    self.events[2 * i + 1].record()
+                self.stream.synchronize()
+                worked = [self.events[2 * i].elapsed_time(self.events[2 * i + 1]) * 1e-3 for i in range(batch)]
+                times += [t / self.count for t in worked]
+                spent += sum(worked)
+                median, spread = median_and_spread(times)
+                if len(times) >= 7 and spread * 1.25 / len(times) ** 0.5 < SPREAD * median or spent >= BUDGET_S:
+                    break
+                if sum(worked) > 1e-3:
+                    time.sleep(sum(worked))
+        if spent > 1e-3:
+            time.sleep(min(spent, 0.1))
+        return median, spread
+
+
+class Ours:
+    """rooftile_measure --serve as a process beside this one: both take turns on the GPU, so that neither clock nor temperature favours one."""
+
+    def __init__(self, program):
+        self.process = subprocess.Popen([program, "--serve", "--no-check"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.columns = ("op,dtype,shape,measured_us,source,method,clocks,impl,library,driver,gpu,clock_mhz,power_w,spread_us,date,replays,error,kernel,grid,algorithm,reason").split(",")
+
+    def measure(self, row):
+        self.process.stdin.write(f"{row['op']},{row['dtype']},{row['shape']}\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError("rooftile_measure ended")
+        return dict(zip(self.columns, next(csv.reader([line]))))
 
 
 def main():
@@ -211,42 +264,104 @@ def main():
     parser.add_argument("--rows", action="store_true", help="eager kernels over rows and element-wise ones too")
     parser.add_argument("--budget", type=float, default=0, help="wall seconds; 0: no limit")
     parser.add_argument("--limit", type=int, default=0)
+    parser.add_argument("--families", default="", help="only these, separated by commas: gemm,attention")
+    parser.add_argument("--beside", default="", help="program rooftile_measure: measures ours anew in turn with PyTorch's, instead of taking the times of the CSV")
+    parser.add_argument("--start", type=int, default=0, help="row of the CSV to begin with; appends to the output")
     arguments = parser.parse_args()
     with open(arguments.csv, newline="") as file:
-        table = [row for row in csv.DictReader(file) if row["measured_us"] and row.get("clocks", "burst") != "sustained"]
-    torch.manual_seed(1)
+        table = [row for row in csv.DictReader(file) if row["measured_us"] and row.get("clocks", "burst") != "sustained" and "warm" not in row.get("method", "")]
+    if arguments.families:
+        table = [row for row in table if row["op"] in arguments.families.split(",")]
+    global GENERATOR
+    GENERATOR = torch.Generator(device="cuda")
+    GENERATOR.manual_seed(1)
+    ours_process = Ours(arguments.beside) if arguments.beside else None
     flush_buffer = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size, dtype=torch.uint8, device="cuda")
     columns = ["op", "dtype", "shape", "measured_us", "source", "method", "clocks", "impl", "library", "gpu", "spread_us", "kernel", "ours_us", "ratio", "same_kernel"]
-    out = open(arguments.output, "w", newline="") if arguments.output else sys.stdout
+    first = arguments.start == 0
+    out = open(arguments.output, "w" if first else "a", newline="") if arguments.output else sys.stdout
     writer = csv.DictWriter(out, columns)
-    writer.writeheader()
+    if first:
+        writer.writeheader()
     library = f"torch {torch.__version__} cudnn {torch.backends.cudnn.version()}"
-    families, begin, done = {}, time.time(), 0
-    for row in table:
-        if arguments.budget and time.time() - begin > arguments.budget or arguments.limit and done >= arguments.limit:
+    begin, done, last = time.time(), 0, arguments.start
+    left = arguments.budget
+    for at, row in enumerate(table):
+        if at < arguments.start:
+            continue
+        last = at
+        if arguments.budget and time.time() - begin > left or arguments.limit and done >= arguments.limit:
             break
         made = problem(row, arguments.rows)
         if made is None:
             continue
         try:
-            median, spread, names, method = measure(*made, 0.012, flush_buffer)
+            timed = Timed(*made, flush_buffer)
         except Exception as error:  # one shape that PyTorch refuses must not end the run
-            print(f"{row['op']} {row['shape']}: {str(error).splitlines()[0][:120]}", file=sys.stderr)
+            text = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+            print(f"{row['op']} {row['shape']}: {text}", file=sys.stderr)
+            if "captur" in str(error) or isinstance(error, torch.AcceleratorError if hasattr(torch, "AcceleratorError") else ()):
+                # A capture that failed leaves the process in a state in which others fail too: go on behind this shape in a new one.
+                out.flush()
+                if ours_process:
+                    ours_process.process.kill()
+                budget = ["--budget", f"{max(1.0, left - (time.time() - begin)):.0f}"] if arguments.budget else []
+                os.execv(sys.executable, [sys.executable, *strip_options(sys.argv, ("--start", "--budget")), "--start", str(at + 1), *budget])
+            made = timed = None
             torch.cuda.synchronize()
             torch.cuda.empty_cache()
             continue
-        ours = float(row["measured_us"])
-        same = names == row.get("kernel", "")
+        kernel = row.get("kernel", "")
+        if ours_process:  # ours, theirs, theirs, ours
+            one = ours_process.measure(row)
+            if not one["measured_us"]:
+                print(f"{row['op']} {row['shape']}: {one['reason']}", file=sys.stderr)
+                continue
+            theirs = [timed.time(), timed.time()]
+            two = ours_process.measure(row)
+            ours, kernel = 0.5 * (float(one["measured_us"]) + float(two["measured_us"] or one["measured_us"])), one["kernel"]
+            median, spread = (0.5 * (theirs[0][i] + theirs[1][i]) for i in (0, 1))
+        else:
+            median, spread = timed.time()
+            ours = float(row["measured_us"])
+        names, method = timed.names, timed.method
+        made = timed = None  # operands and graph
+        same = names == kernel
         ratio = ours / (median * 1e6)
         writer.writerow({"op": row["op"], "dtype": row["dtype"], "shape": row["shape"], "measured_us": f"{median * 1e6:.6g}", "source": "torch_reference", "method": method,
                          "clocks": "burst", "impl": "vendor" if row["op"] in ("gemm", "attention") else "torch", "library": library, "gpu": torch.cuda.get_device_name(),
                          "spread_us": f"{spread * 1e6:.3g}", "kernel": names, "ours_us": f"{ours:.6g}", "ratio": f"{ratio:.4f}", "same_kernel": int(same)})
         out.flush()
-        families.setdefault(f"{row['op']} {row['dtype']}", []).append((ratio, same))
         done += 1
-        if done % 50 == 0:
+        if done % 20 == 0:
             torch.cuda.empty_cache()
-    print(f"{done} shapes in {time.time() - begin:.0f} s", file=sys.stderr)
+    if ours_process:
+        ours_process.process.stdin.close()
+        ours_process.process.wait()
+    print(f"{done} shapes in {time.time() - begin:.0f} s, up to row {last}", file=sys.stderr)
+    if arguments.output:
+        out.close()
+        report(arguments.output)
+
+
+def strip_options(words, names):
+    kept, skip = [], False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in names:
+            skip = True
+        else:
+            kept.append(word)
+    return kept
+
+
+def report(file):
+    families = {}
+    with open(file, newline="") as lines:
+        for row in csv.DictReader(lines):
+            families.setdefault(row["op"], []).append((float(row["ratio"]), row["same_kernel"] == "1"))
+            families.setdefault(f"{row['op']} {row['dtype']} {parse_shape(row['shape']).get('pass', '')}".strip(), []).append((float(row["ratio"]), row["same_kernel"] == "1"))
     for family, pairs in sorted(families.items()):
         ratios = sorted(r for r, _ in pairs)
         at = lambda q: ratios[min(len(ratios) - 1, int(q * len(ratios)))]

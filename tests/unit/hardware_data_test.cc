@@ -165,9 +165,9 @@ TEST(HardwareData, RuntimesLoadAndEagerRulesMoveTheBytesOfTheTraces) {
   EXPECT_DOUBLE_EQ(eager.launch_gap_s, 1.5e-6);
   EXPECT_EQ(eager.logits_copies_bytes, 12);
   int calls = 0;
-  EXPECT_DOUBLE_EQ(rule_bytes(eager, OpKind::activation, "forward", "gelu", calls), 36);
+  EXPECT_DOUBLE_EQ(rule_bytes(eager, OpKind::activation, "forward", "gelu_new", calls), 36);
   EXPECT_EQ(calls, 8);
-  EXPECT_DOUBLE_EQ(rule_bytes(eager, OpKind::activation, "backward", "gelu_backward", calls), 56);
+  EXPECT_DOUBLE_EQ(rule_bytes(eager, OpKind::activation, "backward", "gelu_new_backward", calls), 56);
   EXPECT_EQ(calls, 11);
   EXPECT_NEAR(rule_bytes(eager, OpKind::rmsnorm, "forward", "", calls), 36, 0.1);
   EXPECT_EQ(calls, 8);

@@ -227,7 +227,7 @@ TEST_F(HardwareFiles, RuntimeRulesAreChecked) {
   const std::string text = text_of(fs::path(ROOFTILE_SOURCE_DIR) / "hardware/runtimes/torch-eager@2.11.yaml");
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{{"op: rmsnorm", "op: rmsnrom"},
                                                                                  {"kind: tanh_backward", "kind: tanh_bakward"},
-                                                                                 {"when: gelu_backward", "when: jelu"},
+                                                                                 {"when: gelu_new_backward", "when: jelu"},
                                                                                  {"calls: 4", "calls: 0"},
                                                                                  {"part: forward", "prat: forward"},
                                                                                  {"attention: fastest", "attention: flash9"},
@@ -316,7 +316,8 @@ TEST_F(HardwareFiles, MachineTakesTheLayersOfItsDevice) {
   catalogue("ampere", "ampere");
   catalogue("ga102", "ampere");
   layer("arch-ampere", "level: architecture\narchitecture: ampere");
-  layer("a40-cublas12", "level: protocol\ndevice: a40");
+  layer("a40-cublas12", "level: protocol\ndevice: a40\nprotocol: graph\ndefault: true");
+  layer("a40@percall", "level: protocol\ndevice: a40\nprotocol: percall");
   layer("a40", "level: device\ndevice: a40");
   layer("a40x", "level: device\ndevice: a40x");
   layer("t4", "level: device\ndevice: t4");
@@ -331,6 +332,9 @@ TEST_F(HardwareFiles, MachineTakesTheLayersOfItsDevice) {
   ASSERT_TRUE(a40.has_value()) << describe(a40.error());
   EXPECT_EQ(a40->catalogue.id, "ga102");  // by variant first
   EXPECT_EQ(ids(*a40), (std::vector<std::string>{"arch-ampere", "a40", "a40-cublas12"}));
+  EXPECT_EQ(a40->calibration.protocols.size(), 2u);
+  // Another protocol that is named takes the default one's place.
+  EXPECT_EQ(ids(*load_machine(data, "a40", "", "a40@percall")), (std::vector<std::string>{"arch-ampere", "a40", "a40@percall"}));
   EXPECT_EQ(a40->cluster.id, "pcie4_8x");
   const Result<Machine> named = load_machine(data, "a40", "single", "mine");
   ASSERT_TRUE(named.has_value()) << describe(named.error());
@@ -342,6 +346,8 @@ TEST_F(HardwareFiles, MachineTakesTheLayersOfItsDevice) {
   EXPECT_EQ(load_machine(data, "a4", "", "").error().code, ErrorCode::usage);
   EXPECT_EQ(load_machine(data, "h100_sxm", "", "").error().code, ErrorCode::unavailable);  // no catalogue of its architecture
   EXPECT_EQ(load_machine(data, "a40", "singel", "").error().hint, "did you mean 'single'?");
+  layer("a40@second", "level: protocol\ndevice: a40\nprotocol: other\ndefault: true");
+  EXPECT_EQ(load_machine(data, "a40", "", "").error().message, "two protocol layers of a40 say 'default: true'");
   layer("a40-broken", "level: protocol\ndevice: a40\nsites: x");
   EXPECT_EQ(load_machine(data, "a40", "", "").error().code, ErrorCode::invalid);
 }

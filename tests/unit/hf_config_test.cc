@@ -1,6 +1,7 @@
 // Hugging Face configs: the traps that real files set, defaults that are shown, broken input.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "frontends/hf_families.h"
@@ -250,6 +251,17 @@ TEST(HfConfig, BrokenText) {
   bad("{\"model_type\": \"roberta\", \"max_position_embeddings\": 2}");
   bad("{\"model_type\": \"gpt_neo\", \"attention_types\": [[[\"global\"], 99999999999]]}");
   bad("{\"model_type\": \"bert\", \"is_decoder\": true}", ErrorCode::unsupported);
+}
+
+TEST(HfConfig, AnUnknownStorageTypeIsSaid) {
+  const auto text = [](const char* dtype) {
+    return std::string("{\"model_type\":\"gpt2\",\"torch_dtype\":\"") + dtype + "\",\"n_embd\":768,\"n_layer\":2,\"n_head\":12,\"vocab_size\":50257,\"n_positions\":1024}";
+  };
+  const auto odd = read_hf_config(text("float7"), "config.json"), known = read_hf_config(text("bfloat16"), "config.json");
+  ASSERT_TRUE(odd && known);
+  const auto warned = [](const ModelSpec& spec) { return std::any_of(spec.warnings.begin(), spec.warnings.end(), [](const Warning& w) { return w.code == "unknown_dtype"; }); };
+  EXPECT_TRUE(warned(*odd));
+  EXPECT_FALSE(warned(*known));
 }
 
 }  // namespace

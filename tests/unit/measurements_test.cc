@@ -29,8 +29,25 @@ TEST(Measurements, BrokenFilesNameTheLine) {
   EXPECT_EQ(place(""), "x.csv");
   EXPECT_EQ(place("op,dtype,shape\n"), "x.csv:1");
   EXPECT_EQ(place("op,dtype,shape,measured_us,op\n"), "x.csv:1");
-  EXPECT_EQ(place("op,dtype,shape,measured_us\na,b\n"), "x.csv:2");
   EXPECT_EQ(place("op,dtype,shape,measured_us\na,b,\"c,1\n"), "x.csv:2");
+}
+
+TEST(Measurements, OneShortRowDoesNotSpoilTheFile) {
+  const auto table = parse_measurements("op,dtype,shape,measured_us\na,b\nsoftmax,fp32,rows=4 cols=8 pass=fwd,2\na,b,c,1,extra\n", "x.csv");
+  ASSERT_TRUE(table);
+  ASSERT_EQ(table->rows.size(), 3u);
+  EXPECT_EQ(measured_call(*table, table->rows[0]).status, "the row has 2 fields, the header 4");
+  EXPECT_EQ(table->rows[0].fields.size(), 4u);
+  EXPECT_EQ(measured_call(*table, table->rows[1]).status, "ok");
+  EXPECT_EQ(measured_call(*table, table->rows[2]).status, "the row has 5 fields, the header 4");
+}
+
+TEST(Measurements, AHeaderOfManyColumnsIsRefusedAtOnce) {
+  std::string header = "op,dtype,shape,measured_us";
+  for (int i = 0; i < 100'000; ++i) header += ",c" + std::to_string(i);
+  const auto table = parse_measurements(header + "\n", "x.csv");
+  ASSERT_FALSE(table);
+  EXPECT_NE(table.error().message.find("at most 1000"), std::string::npos) << table.error().message;
 }
 
 TEST(Measurements, ARowThatCannotBeUsedSaysWhy) {

@@ -221,10 +221,20 @@ TEST(ModelFiles, ToldApartByContent) {
   EXPECT_EQ(sniff_model("{\"model_type\": \"gpt2\"}"), ModelFormat::hf_config);
   EXPECT_EQ(sniff_model("\xEF\xBB\xBF \n{\n \"a\": 1}"), ModelFormat::hf_config);
   EXPECT_EQ(sniff_model("{kind: decoder}"), ModelFormat::yaml);
+  EXPECT_EQ(sniff_model("[{\"model_type\": \"gpt2\"}]"), ModelFormat::hf_config);
   EXPECT_EQ(sniff_model("name: gpt"), ModelFormat::yaml);
   EXPECT_EQ(sniff_model(""), ModelFormat::yaml);
   EXPECT_EQ(sniff_model(std::string_view("\x08\x07\x12\x07pytorch", 11)), ModelFormat::onnx);
   EXPECT_EQ(sniff_model(std::string_view("\x3a\x10\x0a\x05graph", 9)), ModelFormat::onnx);
+}
+
+TEST(ReadYamlModel, AnOpenQuoteIsNamed) {
+  const auto broken = read_yaml_model("name: \"x\nkind: decoder\nlayers: 2\n", "m.yaml");
+  ASSERT_FALSE(broken);
+  EXPECT_NE(broken.error().message.find("quote"), std::string::npos) << broken.error().message;
+  EXPECT_EQ(broken.error().place.rfind("m.yaml:1:7", 0), 0u) << broken.error().place;
+  const auto closed = read_yaml_model("name: 'it''s \\'\nkind: decoder\nlayers: 2\nhidden: 64\nheads: 4\nvocab: \"100\"\nffn_hidden: 256\n", "m.yaml");
+  EXPECT_TRUE(closed) << closed.error().message;
 }
 
 TEST(ModelFiles, MissingFoldersAndEndlessFiles) {

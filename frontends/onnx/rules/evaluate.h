@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "frontends/onnx/rules/rules.h"
+
 namespace rooftile::onnx::rules {
 
 template <typename Function>
