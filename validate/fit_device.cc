@@ -145,6 +145,7 @@ Result<void> fit_gemm(DeviceFitter& fitter, const Rows& rows, const Machine& mac
                                          {prefix + "epilogue_cycles", "gemm.epilogue_cycles", 0.2, 6, 1},
                                          {prefix + "operand_efficiency", "gemm.operand_efficiency", 0.25, 1, 0.85},
                                          {prefix + "latency_scale", "gemm.latency_scale", 0.2, 4, 1}};
+    if (dtype == DType::tf32) candidates.push_back({prefix + "transpose_cost", "", 0, 1, 0.1});
     if (dtype == order.front().second) append(candidates, shared_candidates(machine));
     append(candidates, protocol_candidates());
     const std::string family = "gemm." + name;

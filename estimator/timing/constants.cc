@@ -75,6 +75,7 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
   }
 
   for (std::size_t i = 0; i < kDTypeCount; ++i) {
+    constants.gemm[i].transpose_cost = lookup.find("gemm." + std::string(group_of(static_cast<DType>(i))) + ".transpose_cost").value_or(0);
     constants.gemm[i].latency_scale = lookup.find("gemm." + std::string(group_of(static_cast<DType>(i))) + ".latency_scale").value_or(latency_scale);
   }
   for (const KernelFamily& family : machine.catalogue.families) {

@@ -20,6 +20,7 @@ struct GemmConstants {
   double epilogue_overlap = 0;    // share of the epilogue that runs under the next tile's main loop
   double operand_efficiency = 1;  // share of the data-sheet DRAM bandwidth that operand tiles reach
   double latency_scale = 1;       // loop latency relative to the catalogue's
+  double transpose_cost = 0;      // of a step for each operand that does not run along k, where tensor cores only take operands along k
 };
 
 struct AttentionConstants {

@@ -62,6 +62,7 @@ struct GemmModel::Shape {
   bool single_launch;          // grouped: K is not split
   double l2_factor;            // 1 + sector split
   bool both_along_k;           // layout nt
+  double transposed;           // 1 + cost of operands that do not run along k
   double clock_hz;
   double a_bytes, b_bytes, c_bytes;
   double operand_bandwidth, l2_panel_bytes, warm_bytes;
@@ -191,7 +192,7 @@ GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const 
   // The busiest SM runs its tiles in groups of as many CTAs as fit; a group's K steps take the longest of tensor, L2 and latency time.
   const std::int64_t ctas = family.persistent ? 1 : std::min<std::int64_t>(tile.ctas, busiest);
   const std::int64_t groups = ctas == 1 ? busiest : busiest / ctas, rest = busiest - groups * ctas;
-  const double mma = s.both_along_k ? tile.mma_cycles * family.nt_slowdown : tile.mma_cycles;
+  const double mma = tile.mma_cycles * (s.both_along_k ? family.nt_slowdown : 1) * (family.persistent ? s.transposed : 1);
   const double per_cta = std::max({mma, tile.shared_cycles, tile.l2_cycles * s.l2_factor});
   const double out_bytes = split > 1 ? 4.0 : s.out_bytes * s.c_factor;
   double cycles =
@@ -267,6 +268,7 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   s.c_factor = shape.accumulate ? 2 : 1;
   s.single_launch = shape.grouped;
   s.both_along_k = shape.layout == GemmLayout::nt;
+  s.transposed = 1 + math.constants.transpose_cost * (shape.layout == GemmLayout::nt ? 0 : shape.layout == GemmLayout::tn ? 2 : 1);
   s.constants = math.constants;
   s.a_bytes = s.m * s.k * s.in_bytes;
   s.b_bytes = s.k * s.n * s.in_bytes;
