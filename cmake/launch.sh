@@ -83,7 +83,10 @@ build_preset() {
 
 # Runs a function under the lock of the build folder, so that parallel starts wait for each other.
 with_lock() {
-  mkdir -p "$root/build" || return 5
+  if ! mkdir -p "$root/build" 2>/dev/null || ! { : >>"$root/build/lock"; } 2>/dev/null; then
+    say "rooftile: cannot write to $root/build, which is needed to build"
+    return 5
+  fi
   if command -v flock >/dev/null 2>&1; then
     (
       flock 9 || exit 70
