@@ -17,10 +17,12 @@ void OpWork::clear() {
 }
 
 void OpWork::forward(std::string_view part, const KernelCall& call, ModelFlops conventions, std::int64_t calls, Count flops) {
+  if (!context_.kernels) return;
   forward_uses.push_back({part, call, calls, flops >= 0 ? flops : rooftile::work_of(call).flops * calls, conventions});
 }
 
 void OpWork::backward(std::string_view part, const KernelCall& call, ModelFlops conventions, std::int64_t calls, Count flops) {
+  if (!context_.kernels) return;
   backward_uses.push_back({part, call, calls, flops >= 0 ? flops : rooftile::work_of(call).flops * calls, conventions});
 }
 

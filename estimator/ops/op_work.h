@@ -41,6 +41,7 @@ struct WorkContext {
   AttentionKernel attention = AttentionKernel::fastest;
   const Device* device = nullptr;     // decides what `fastest` is; without one it stays a fused kernel
   DType gradient_out = DType::bf16;   // dtype in which weight gradients are written
+  bool kernels = true;                // false: only parameters and kept tensors are wanted, kernels are not collected
   bool accumulate_gradients = false;  // weight-gradient GEMMs add into that buffer
 };
 

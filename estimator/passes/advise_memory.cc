@@ -113,6 +113,10 @@ class Search {
   }
 
   bool fits(const Options& tried, const std::string& text) {
+    // Cheap proof first: the state alone, divided over every rank that could share it, must fit.
+    const double state = to_double(memory_.parameters_bytes + memory_.gradients_bytes + memory_.optimizer_bytes);
+    const auto ranks = static_cast<double>(tried.layout.dp * tried.layout.cp * tried.layout.tp);
+    if (state / ranks > kRoom * device_.memory_bytes) return false;
     std::vector<Warning> ignored;
     if (!resolve_options(tried, graph_, ignored)) return false;
     auto& step = steps_[tried.recompute == Recompute::full ? 1 : 0];

@@ -71,7 +71,9 @@ MemoryTotals memory_of(const StepGraph& rank, const Stage& stage, const Options&
   const StateBytes state = state_bytes(options, runtime);
   const bool train = options.phase == Phase::train;
   OpWork work;
-  work.begin(graph, work_context(options, runtime, &device));
+  WorkContext context = work_context(options, runtime, &device);
+  context.kernels = false;
+  work.begin(graph, context);
 
   double dense = 0, experts = 0, kept = 0, largest_layer = 0, live = 0, cache = 0, head = 0, unsharded = 0;
   for (const Segment& segment : graph.segments) {

@@ -178,7 +178,9 @@ void account(const StageResult& slowest, double bytes_all, double flops_hardware
 ParameterCounts count_parameters(const Graph& graph) {
   ParameterCounts counts;
   OpWork work;
-  work.begin(graph, {});
+  WorkContext context;
+  context.kernels = false;
+  work.begin(graph, context);
   for (const Segment& segment : graph.segments) {
     for (const Operator& op : graph.ops_of(segment)) {
       work_of(op, work);

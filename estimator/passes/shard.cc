@@ -244,7 +244,9 @@ class Sharder {
   void parameter_traffic(const Runtime& runtime) {
     if (options_.phase != Phase::train) return;
     OpWork work;
-    work.begin(out_.graph, work_context(options_, runtime));
+    WorkContext context = work_context(options_, runtime);
+    context.kernels = false;
+    work.begin(out_.graph, context);
     const std::int64_t group = layout_.dp * layout_.cp;
     const std::int64_t expert_group = std::max<std::int64_t>(1, group * layout_.tp / (layout_.ep * layout_.expert_tp()));
     const std::int64_t stride = layout_.tp;
