@@ -159,7 +159,8 @@ int main(int argc, char** argv) {
       "Written by `bench/accuracy`; do not edit the tables. Errors are |predicted / measured - 1| in percent: mean / median / 90th percentile / signed mean.\n\n"
       "**Split.** A row is kept out of every fit when bit 33 of the FNV-1a hash of its printed shape is set: about half of all shapes, the same ones on every device, dtype and "
       "source. All tables are of kept-out "
-      "rows only; no fit was made on fp8 rows of public data. What is out of sample are the constants: which terms the model has was decided while looking at residuals of both halves.\n\n"
+      "rows only; no fit was made on fp8 rows of public data. What is out of sample are the constants: which terms the model has was decided while looking at residuals of both "
+      "halves.\n\n"
       "**Columns.** *ideal roofline*: max(FLOPs / data-sheet peak, bytes / data-sheet bandwidth). *model*: data sheet and the constants of the architecture; it was developed with "
       "the public A100, B200, L40S, "
       "T4 and L4 rows and the attention rows in view, see docs/model-kernels.md. *calibrated*: with the device's layer, and the protocol layer of the row's source.\n\n";

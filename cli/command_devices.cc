@@ -53,7 +53,9 @@ int show(const Device& device, const ListingArguments& arguments, Output& output
 int run_devices(const Invocation& invocation) {
   if (!invocation.arguments.empty() && invocation.arguments[0] == "new") return run_devices_new(invocation);
   bool help = false;
-  const auto arguments = parse_listing(invocation, "devices", "Lists the GPUs that are there. Each is one YAML file; 'show' prints the source of every number; 'new --probe' writes one for the GPU present.", true, help);
+  const auto arguments =
+      parse_listing(invocation, "devices",
+                    "Lists the GPUs that are there. Each is one YAML file; 'show' prints the source of every number; 'new --probe' writes one for the GPU present.", true, help);
   if (!arguments) return report_error(arguments.error());
   if (help) return 0;
   auto output = Output::open("");

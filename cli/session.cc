@@ -57,7 +57,8 @@ Result<void> settle_dtype(Request& request, const Device& device, std::vector<Wa
 }  // namespace
 
 bool has_calibration(const Machine& machine) {
-  return std::any_of(machine.calibration.layers.begin(), machine.calibration.layers.end(), [](const CalibrationLayer& layer) { return layer.level == LayerLevel::device || layer.level == LayerLevel::site; });
+  return std::any_of(machine.calibration.layers.begin(), machine.calibration.layers.end(),
+                     [](const CalibrationLayer& layer) { return layer.level == LayerLevel::device || layer.level == LayerLevel::site; });
 }
 
 Session::Session() : data_(DataPath::standard(installed_data())) {}

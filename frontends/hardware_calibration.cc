@@ -86,7 +86,8 @@ Result<CalibrationLayer> read_calibration(const std::filesystem::path& file) {
   HardwareReader reader(*tree, "calibration");
   CalibrationLayer layer;
   layer.file = file.string();
-  reader.allow_keys(*tree, {"kind", "id", "name", "level", "architecture", "variant", "device", "library", "protocol", "site", "sources", "default", "method", "constants", "residuals", "validity"});
+  reader.allow_keys(*tree, {"kind", "id", "name", "level", "architecture", "variant", "device", "library", "protocol", "site", "sources", "default", "method", "constants",
+                            "residuals", "validity"});
   layer.id = reader.text(*tree, "id", Need::required);
   const std::string level = reader.text(*tree, "level", Need::required);
   if (reader.ok()) {

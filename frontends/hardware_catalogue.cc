@@ -39,8 +39,8 @@ class CatalogueReader {
     KernelFamily family;
     family.name = reader_.text(node, "name", Need::required);
     if (!reader_.ok()) return;
-    reader_.allow_keys(node, {"name", "dtypes", "alignment", "products", "rate", "persistent", "tensor_cores", "max_ctas_per_sm", "sms_per_tile", "iteration_latency", "tiles", "split_k",
-                              "source", "kind", "date", "note"});
+    reader_.allow_keys(node, {"name", "dtypes", "alignment", "products", "rate", "persistent", "tensor_cores", "max_ctas_per_sm", "sms_per_tile", "iteration_latency", "tiles",
+                              "split_k", "source", "kind", "date", "note"});
     for (const KernelFamily& other : catalogue_.families) {
       if (other.name == family.name) reader_.refuse(node, "the family '" + family.name + "' stands here twice");
     }

@@ -42,7 +42,8 @@ Result<Cluster> read_cluster(const std::filesystem::path& file);
 Result<Runtime> read_runtime(const std::filesystem::path& file);
 
 // The device with the catalogue of its architecture and every calibration layer that applies: architecture, device, of the protocol layers the one that says `default: true`,
-// site; plus a layer named by --calibration, which goes above all (a protocol layer takes the default one's place), and a cluster (empty: the one whose GPUs link like this device).
+// site; plus a layer named by --calibration, which goes above all (a protocol layer takes the default one's place), and a cluster (empty: the one whose GPUs link like this
+// device).
 Result<Machine> load_machine(const DataPath& data, std::string_view device, std::string_view cluster, std::string_view calibration);
 
 // What is wrong with a device file beyond its syntax: peaks that differ by over 2 % from SMs x rate x peak clock, numbers without source or date, guesses without a note.

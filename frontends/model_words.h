@@ -22,8 +22,12 @@ inline constexpr WordTable<ModelKind, 5> kModelKinds = {{{"decoder", ModelKind::
                                                          {"speech", ModelKind::speech}}};
 inline constexpr WordTable<HeadKind, 5> kHeadKinds = {
     {{"causal_lm", HeadKind::causal_lm}, {"masked_lm", HeadKind::masked_lm}, {"classifier", HeadKind::classifier}, {"seq2seq_lm", HeadKind::seq2seq_lm}, {"none", HeadKind::none}}};
-inline constexpr WordTable<ActivationKind, 6> kActivations = {
-    {{"gelu", ActivationKind::gelu}, {"relu", ActivationKind::relu}, {"silu", ActivationKind::silu}, {"swiglu", ActivationKind::swiglu}, {"geglu", ActivationKind::geglu}, {"gelu_new", ActivationKind::gelu_new}}};
+inline constexpr WordTable<ActivationKind, 6> kActivations = {{{"gelu", ActivationKind::gelu},
+                                                               {"relu", ActivationKind::relu},
+                                                               {"silu", ActivationKind::silu},
+                                                               {"swiglu", ActivationKind::swiglu},
+                                                               {"geglu", ActivationKind::geglu},
+                                                               {"gelu_new", ActivationKind::gelu_new}}};
 inline constexpr WordTable<NormKind, 2> kNorms = {{{"layernorm", NormKind::layernorm}, {"rmsnorm", NormKind::rmsnorm}}};
 inline constexpr WordTable<PositionKind, 5> kPositions = {
     {{"learned", PositionKind::learned}, {"rope", PositionKind::rope}, {"alibi", PositionKind::alibi}, {"relative", PositionKind::relative}, {"none", PositionKind::none}}};

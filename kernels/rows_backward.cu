@@ -11,7 +11,8 @@ namespace {
 // Resident blocks of the norm backward on one SM, at most: each leaves a row of partial sums for the second kernel, so long rows get fewer.
 int norm_blocks_per_sm(std::int64_t cols) { return cols <= 2048 ? 6 : cols <= 4096 ? 4 : 2; }
 
-// The next row is asked for before the sums over this one are waited for. dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy gamma; rmsnorm leaves mean(g) out. partial: [blocks][MEAN ? 2 : 1][cols].
+// The next row is asked for before the sums over this one are waited for. dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy gamma; rmsnorm leaves mean(g) out. partial:
+// [blocks][MEAN ? 2 : 1][cols].
 template <typename T, int VEC, int PER, bool MEAN, int THREADS>
 __global__ void __launch_bounds__(THREADS)
     norm_backward_kernel(const T* x, const T* dy, const T* gamma, const float* means, const float* rstds, T* dx, float* partial, std::int64_t rows, std::int64_t cols) {

@@ -39,7 +39,7 @@ class GemmModel {
     int min_alignment, max_alignment;
     bool single, batched;
     double nt_slowdown;  // of a step whose operands both run along k
-    double rate;  // instruction rate, relative to the dtype's peak
+    double rate;         // instruction rate, relative to the dtype's peak
     bool persistent;
     double sharing;      // SMs that share a tile
     std::int64_t units;  // SMs, or groups of SMs that share a tile
