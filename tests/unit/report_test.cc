@@ -218,8 +218,12 @@ TEST(Table, HiddenCommunicationAndSmallRowsRaiseNoAlarm) {
   prediction.rows[4].grade = Grade::danger;
   std::istringstream lines(render_table(prediction, {}));
   for (std::string line; std::getline(lines, line);) {
-    if (line.rfind("dp_reduce", 0) == 0) EXPECT_NE(line.find("hidden"), std::string::npos) << line;
-    if (line.rfind("lm_head", 0) == 0) EXPECT_EQ(line.find("acceptable"), std::string::npos) << line;
+    if (line.rfind("dp_reduce", 0) == 0) {
+      EXPECT_NE(line.find("hidden"), std::string::npos) << line;
+    }
+    if (line.rfind("lm_head", 0) == 0) {
+      EXPECT_EQ(line.find("acceptable"), std::string::npos) << line;
+    }
   }
 }
 
