@@ -1,6 +1,8 @@
 // FLOPs per token against figures that others imply: NVIDIA's published TFLOP/s divided by tokens/s (Megatron-Bridge performance summary), and sums worked by hand.
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include <filesystem>
 
 #include "estimator/ops/op_work.h"
@@ -51,6 +53,7 @@ struct Golden {
   std::int64_t seq;
   double gflop_per_token;
 };
+void PrintTo(const Golden& golden, std::ostream* out) { *out << golden.model; }  // names of tests must not hold addresses
 class TrainingFlops : public testing::TestWithParam<Golden> {};
 
 TEST_P(TrainingFlops, WithinThreePerMille) {
