@@ -114,26 +114,10 @@ void read_tied(HfConfig& config) {
 
 bool ends_with(std::string_view text, std::string_view end) { return text.size() >= end.size() && text.substr(text.size() - end.size()) == end; }
 
-HeadKind default_head(const HfFamily& family) {
-  switch (family.kind) {
-    case ModelKind::decoder:
-      return HeadKind::causal_lm;
-    case ModelKind::encoder:
-      return HeadKind::masked_lm;
-    case ModelKind::encoder_decoder:
-      return HeadKind::seq2seq_lm;
-    case ModelKind::vision:
-      return HeadKind::classifier;
-    case ModelKind::speech:
-      return HeadKind::none;
-  }
-  return HeadKind::none;
-}
-
 // The head by the class that `architectures` names, else the family's default.
 void read_head(HfConfig& config) {
   ModelSpec& spec = config.spec;
-  spec.head = default_head(config.family);
+  spec.head = default_head(config.family.kind);
   std::string architecture;
   if (const TextNode* list = config.map.any("architectures"); list && list->kind == TextNode::Kind::list && !list->items.empty()) architecture = list->items[0].text;
   const bool pools = spec.kind == ModelKind::encoder || spec.kind == ModelKind::vision;

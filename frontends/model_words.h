@@ -96,4 +96,21 @@ inline LayerKind layer_kind(const ModelSpec& spec, std::int64_t index) {
 // Shortest pattern that repeats to the same list: [local, global, local, global] gives [local, global].
 std::vector<LayerKind> shortest_period(const std::vector<LayerKind>& kinds);
 
+// The head that a description means when it names none (interface: decoders causal LM, encoders masked LM, images two labels, speech none).
+constexpr HeadKind default_head(ModelKind kind) {
+  switch (kind) {
+    case ModelKind::decoder:
+      return HeadKind::causal_lm;
+    case ModelKind::encoder:
+      return HeadKind::masked_lm;
+    case ModelKind::encoder_decoder:
+      return HeadKind::seq2seq_lm;
+    case ModelKind::vision:
+      return HeadKind::classifier;
+    case ModelKind::speech:
+      return HeadKind::none;
+  }
+  return HeadKind::none;
+}
+
 }  // namespace rooftile

@@ -263,22 +263,6 @@ void read_structure(MapReader& map, ModelSpec& spec) {
   }
 }
 
-HeadKind default_head(ModelKind kind) {
-  switch (kind) {
-    case ModelKind::decoder:
-      return HeadKind::causal_lm;
-    case ModelKind::encoder:
-      return HeadKind::masked_lm;
-    case ModelKind::encoder_decoder:
-      return HeadKind::seq2seq_lm;
-    case ModelKind::vision:
-      return HeadKind::classifier;
-    case ModelKind::speech:
-      return HeadKind::none;
-  }
-  return HeadKind::none;
-}
-
 }  // namespace
 
 Result<ModelSpec> read_yaml_model(std::string_view text, const std::string& file) {

@@ -128,7 +128,7 @@ void warn_unsupported(const StageResult& stage, const Machine& machine, std::vec
   }
 }
 
-void account(const StageResult& slowest, double bytes_all, double flops_hardware, const GraphFlops& flops, const Graph& graph, const Device& device, Prediction& prediction) {
+void account(const StageResult& slowest, double bytes_all, double flops_hardware, const GraphFlops& flops, const Graph& graph, Prediction& prediction) {
   const Options& options = prediction.options;
   const StageTime& time = slowest.time;
   Totals& totals = prediction.totals;
@@ -170,7 +170,6 @@ void account(const StageResult& slowest, double bytes_all, double flops_hardware
   if (totals.mfu > 1) {
     prediction.warnings.push_back({"implausible_utilization", "MFU above 100 %: the FLOPs (backward, causal halving, recomputation), the peak or the time must be wrong"});
   }
-  (void)device;
 }
 
 }  // namespace
@@ -233,7 +232,7 @@ Result<Prediction> predict(const Graph& graph, const Options& requested, const M
   prediction.rows.reserve(chosen.calls.size());
   for (std::size_t i = 0; i < chosen.calls.size(); ++i) prediction.rows.push_back(make_row(chosen, i, options, machine.device));
   warn_unsupported(chosen, machine, prediction.warnings);
-  account(chosen, bytes_all, flops_hardware, graph_flops(step, options, runtime), graph, machine.device, prediction);
+  account(chosen, bytes_all, flops_hardware, graph_flops(step, options, runtime), graph, prediction);
   prediction.totals.memory = stages[fullest].memory;
   advise_memory(prediction.totals.memory, graph, options, runtime, machine.device);
   if (!prediction.totals.memory.fits) {
