@@ -28,10 +28,12 @@ Result<Request> request_of(const ValidateModelArguments& arguments, const Model&
   return request;
 }
 
-std::size_t refused_attention(const Prediction& prediction, const Runner& runner, const RunOptions& run) {
-  return static_cast<std::size_t>(std::count_if(prediction.rows.begin(), prediction.rows.end(), [&](const OpRow& row) {
-    return row.count > 0 && row.call.kernel == KernelClass::attention && !runner.refusal(row.call, run).empty();
-  }));
+bool refused(const OpRow& row, const Runner& runner, const RunOptions& run) {
+  return row.count > 0 && row.phase != StepPhase::communication && row.call.kernel != KernelClass::collective && !runner.refusal(row.call, run).empty();
+}
+
+std::size_t refused_rows(const Prediction& prediction, const Runner& runner, const RunOptions& run) {
+  return static_cast<std::size_t>(std::count_if(prediction.rows.begin(), prediction.rows.end(), [&](const OpRow& row) { return refused(row, runner, run); }));
 }
 
 // The prediction with an attention kernel that can be measured. What a device's libraries would run by default may be FlashAttention, which is no library of this program; where
@@ -42,16 +44,18 @@ Result<Prediction> predict_measurable(Session& session, const Model& model, cons
   RunOptions run;
   run.own_for_torch = true;
   run.clocks = prediction->options.clocks;
-  std::size_t refused = refused_attention(*prediction, runner, run);
+  std::size_t least = refused_rows(*prediction, runner, run);
   for (const AttentionKernel kernel : {AttentionKernel::cudnn, AttentionKernel::standard}) {
-    if (refused == 0) break;
+    const bool attention_refused =
+        std::any_of(prediction->rows.begin(), prediction->rows.end(), [&](const OpRow& row) { return row.call.kernel == KernelClass::attention && refused(row, runner, run); });
+    if (!attention_refused) break;
     Request other = request;
     other.options.attention = kernel;
     auto with_other = session.predict(model, other);
     if (!with_other) continue;
-    const std::size_t still = refused_attention(*with_other, runner, run);
-    if (still >= refused) continue;
-    refused = still;
+    const std::size_t still = refused_rows(*with_other, runner, run);
+    if (still >= least) continue;
+    least = still;
     with_other->warnings.push_back({"attention_replaced", fmt::format("the device's default attention kernel cannot be measured here: {} is predicted and measured (--attention "
                                                                       "names another)",
                                                                       kernel == AttentionKernel::cudnn ? "cuDNN's" : "the unfused one")});
