@@ -176,4 +176,34 @@ TEST_F(MeasuringCommands, CalibrateRunsItsCampaignOnARecording) {
   EXPECT_LT(numbers[5], numbers[8] * 1.05);  // and those below the roofline
 }
 
+// A device file of one's own, calibrated, and used from another folder: the calibration is found beside it, and --calibration names another.
+TEST_F(MeasuringCommands, ADeviceFileFindsItsCalibrationBesideIt) {
+  const std::string source = ROOFTILE_SOURCE_DIR;
+  std::string text;
+  std::ifstream known(source + "/hardware/devices/h200_sxm.yaml");
+  for (std::string line; std::getline(known, line);) text += (line.rfind("id:", 0) == 0 ? "id: mine" : line) + "\n";
+  fs::create_directories(folder_ / "lab");
+  std::ofstream(folder_ / "lab/mine.yaml") << text;
+  const std::string command = "estimate gpt2 --phase forward --format json --device lab/mine.yaml";
+  const Ran before = run(command + " -o before.json");
+  ASSERT_EQ(before.code, 0) << before.text;
+  const Ran fitted = run("calibrate --quick --device lab/mine.yaml --replay '" + source +
+                         "/hardware/measurements/h200_sxm-burst.csv' --save lab/measured.csv --default-protocol rooftile -o lab/mine-calibration.yaml");
+  ASSERT_EQ(fitted.code, 0) << fitted.text;
+  ASSERT_TRUE(fs::exists(folder_ / "lab/mine-calibration@rooftile.yaml"));
+  const Ran after = run(command + " -o after.json");
+  ASSERT_EQ(after.code, 0) << after.text;
+  const auto uncalibrated = nlohmann::json::parse(slurp("before.json")), calibrated = nlohmann::json::parse(slurp("after.json"));
+  EXPECT_EQ(uncalibrated["context"]["mode"], "model");
+  EXPECT_EQ(calibrated["context"]["mode"], "calibrated");
+  // Elsewhere it has to be named.
+  fs::create_directories(folder_ / "other");
+  fs::rename(folder_ / "lab/mine-calibration.yaml", folder_ / "other/fitted.yaml");
+  fs::remove(folder_ / "lab/mine-calibration@rooftile.yaml");
+  ASSERT_EQ(run(command + " -o alone.json").code, 0);
+  EXPECT_EQ(nlohmann::json::parse(slurp("alone.json"))["context"]["mode"], "model");
+  ASSERT_EQ(run(command + " --calibration other/fitted.yaml -o named.json").code, 0);
+  EXPECT_EQ(nlohmann::json::parse(slurp("named.json"))["context"]["mode"], "calibrated");
+}
+
 }  // namespace
