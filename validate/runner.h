@@ -19,6 +19,7 @@ struct RunOptions {
   double spread_target = 0.005;           // stop when the median is known this well
   bool cold = true;                       // operands are not in L2; false: small ones may stay there between replays
   bool check = true;                      // compare with the reference in double first; a wrong kernel is not timed
+  int most_calls = 256;                   // in one graph, and operand sets at most; a few are enough where only the check matters
   bool own_for_torch = false;             // run our own kernel where the call asks for PyTorch's; the row then says so in `impl`
 
   // Names the protocol in measurement_key().

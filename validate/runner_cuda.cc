@@ -93,7 +93,11 @@ std::optional<k::Problem> problem_of(const KernelCall& call, std::string& reason
         reason = no_type(s.to);
         return std::nullopt;
       }
-      return k::Pointwise{std::string(name_of(s.kind)), s.numel, *type, *to};
+      std::string name(name_of(s.kind));
+      // Our gelu is the tanh form, which is gelu_new in one kernel.
+      if (s.kind == PointwiseKind::gelu_new) name = name_of(PointwiseKind::gelu);
+      if (s.kind == PointwiseKind::gelu_new_backward) name = name_of(PointwiseKind::gelu_backward);
+      return k::Pointwise{std::move(name), s.numel, *type, *to};
     }
     case KernelClass::embedding:
       return k::Embedding{call.embedding().tokens, call.embedding().vocab, call.embedding().hidden, backward, *type};
@@ -143,6 +147,7 @@ class CudaRunner final : public Runner {
     timing.sustained = m.clocks == ClockState::sustained;
     timing.flush = options.cold;
     timing.check = options.check;
+    timing.max_calls = options.most_calls;
     const k::Outcome outcome = bench_->measure(*problem, timing);
     m.reason = outcome.reason;
     m.device_lost = outcome.device_lost;

@@ -5,6 +5,7 @@
 //   torchrun --nproc-per-node 2 --no-python ./rooftile_measure --parts collective --output links.csv
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
@@ -32,13 +33,14 @@ struct Arguments {
   std::string output = "measurements.csv", input;
   double budget_s = 0, time_s = 0.012;
   std::size_t shard = 0, shards = 1, limit = 0;
+  int most_calls = 256;
   int device = -1;
   bool resume = false, sustained = false, warm = false, check = true, list = false, serve = false;
 };
 
 constexpr const char* kHelp =
     "rooftile_measure [--parts ceilings,gemm,attention,rows,pointwise,collective,sustained,warm] [--calls FILE.csv] [--output FILE.csv] [--resume] [--budget SECONDS]\n"
-    "                 [--time SECONDS] [--shard I/N] [--limit N] [--sustained] [--warm] [--no-check] [--device N] [--list] [--serve]\n"
+    "                 [--time SECONDS] [--shard I/N] [--limit N] [--sustained] [--warm] [--no-check] [--most-calls N] [--device N] [--list] [--serve]\n"
     "Parts sustained and warm use their own protocol. --calls measures the op, dtype and shape columns of a file instead of a part. --budget is wall time over all parts.\n"
     "--serve answers each line 'op,dtype,shape' of standard input with a measurement line, so that another program can measure in turn with this one.\n";
 
@@ -64,6 +66,8 @@ bool parse(int argc, char** argv, Arguments& a) {
       a.budget_s = std::atof(value().c_str());
     else if (name == "--time")
       a.time_s = std::atof(value().c_str());
+    else if (name == "--most-calls")
+      a.most_calls = std::clamp(std::atoi(value().c_str()), 1, 256);
     else if (name == "--limit")
       a.limit = static_cast<std::size_t>(std::atoll(value().c_str()));
     else if (name == "--device")
@@ -195,6 +199,7 @@ int main(int argc, char** argv) {
   RunOptions run;
   run.time_s = a.time_s;
   run.check = a.check;
+  run.most_calls = a.most_calls;
   if (a.sustained) run.clocks = ClockState::sustained;
   run.cold = !a.warm;
   if (!a.input.empty()) {
