@@ -36,7 +36,7 @@ step() { # NAME NEEDED LIMIT COMMAND...
 
 cd "$work"
 step doctor 5 20 "$bin/rooftile" doctor
-step own 30 100 "$bin/rooftile_measure" --parts rows,pointwise --time 0.008 --output "$out/own.csv" --budget 90
+step own 30 95 "$bin/rooftile_measure" --parts rows,pointwise --time 0.008 --output "$out/own.csv" --budget 82
 TAIL=30 step own-shares 2 10 "$python" "$root/tests/device/own_kernels.py" "$out/own.csv" --below --before "$root"/hardware/measurements/*-burst.csv
 step gpt2 15 40 "$bin/rooftile" validate gpt2 --phase train --mbs 16 --seq 1024 --save "$out/validate.csv"
 step llama 10 25 "$bin/rooftile" validate llama-3-8b --phase forward --mbs 1 --seq 2048 --save llama.csv
