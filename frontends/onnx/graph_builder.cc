@@ -144,7 +144,7 @@ void GraphBuilder::note_dtype() {
   }
   if (!packed.empty()) {
     graph_.warnings.push_back({"packed_weights", std::to_string(packed.size()) + " weights are stored in 8 bits or fewer (" + to_string(bytes) +
-                                                     " bytes in all); reading them is costed in " + std::string(rooftile::name_of(options_.dtype))});
+                                                     " bytes in all): they are read as stored and multiplied in " + std::string(rooftile::name_of(options_.dtype))});
   }
   for (const auto& [elem, count] : found) {
     graph_.warnings.push_back({"dtype_of_graph", "operators stored in " + std::string(elem) + " are costed in " + std::string(rooftile::name_of(options_.dtype)) + " (--dtype)"});

@@ -4,6 +4,7 @@
 #include <new>
 #include <stdexcept>
 
+#include "frontends/onnx/description.h"
 #include "frontends/onnx/graph_builder.h"
 #include "frontends/onnx/program.h"
 #include "frontends/onnx/propagate.h"
@@ -153,6 +154,12 @@ Result<Graph> OnnxModel::bind(const std::map<std::string, std::int64_t>& dims, c
   graph->model.source = source_;
   graph->model.name = std::filesystem::path(source_).stem().string();
   return graph;
+}
+
+Result<OnnxDescription> OnnxModel::description() const {
+  auto trace = traced(*program_, {}, onnx::TraceMode::symbolic, source_);
+  if (!trace) return tl::unexpected(with_source(trace.error(), source_));
+  return guarded(source_, [&]() -> Result<OnnxDescription> { return onnx::describe(*trace, *program_); });
 }
 
 OnnxParameters OnnxModel::parameters() const {

@@ -205,7 +205,10 @@ void attention_at(Patterns& p, std::uint32_t softmax) {
   attrs.head_dim = scores.k;
   attrs.v_head_dim = values.n;
   for (const std::uint32_t mask : masks) {
-    if (is_triangle(p.trace.tensors[mask]) || looks_causal(p, mask, attrs.seq_q, attrs.seq_kv)) {
+    // A single query behind its past sees every key that a mask of sizes alone leaves it.
+    if (attrs.seq_q == 1 && p.trace.tensors[mask].bookkeeping) {
+      causal = true;
+    } else if (is_triangle(p.trace.tensors[mask]) || looks_causal(p, mask, attrs.seq_q, attrs.seq_kv)) {
       causal = true;
     } else {
       bias = true;

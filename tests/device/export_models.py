@@ -4,7 +4,7 @@
     python3 tests/device/export_models.py [--out onnx_truth] [--only gpt2,vit] [--workers 6] [--timeout 80]
 
 Needs torch, transformers, onnx and onnxscript; no download and no GPU (one is used for counting where the meta device refuses). Models are built from configurations with two to four
-layers of the published widths; their weights are never initialised, so nothing depends on them. Each model runs in a process of its own: one that fails or takes too long leaves the
+layers of the published widths; each weight is filled with a number of its own (exporters drop products with ones and sums with zeros, and merge equal tensors). Each model runs in a process of its own: one that fails or takes too long leaves the
 others alone, and its reason stands in the result. Written to --out:
 
     NAME.onnx     the graph; every tensor over 1 kB (over 64 Ki elements for integers) is an external-data stub whose file does not exist
@@ -64,7 +64,7 @@ MODELS = {
 
 
 def without_initialisation():
-    """Weights keep whatever memory holds: filling gigabytes with random numbers would take most of the time. Buffers that are computed stay computed."""
+    """Weights keep whatever memory holds until fill(): gigabytes of random numbers would take most of the time. Buffers that are computed stay computed."""
     import torch
 
     places = [torch.nn.init]
@@ -90,6 +90,15 @@ def build(head, values, attention, device):
         model = getattr(transformers, head).from_config(config, attn_implementation=attention)
     config.architectures = [type(model).__name__]
     return config, model.eval()
+
+
+def fill(model):
+    import torch
+
+    with torch.no_grad():
+        for i, parameter in enumerate(model.parameters()):
+            parameter.fill_(0.01 + 0.001 * i)
+            parameter[(0,) * parameter.dim()] = 0.5 + 0.001 * i
 
 
 def wrapped(model, kind):
@@ -246,6 +255,7 @@ def export(name, folder, entry):
     with open(os.path.join(folder, name + ".json"), "w") as file:
         config, model = build(head, values, more.get("attn_implementation", "sdpa"), "cpu")
         json.dump(config.to_dict(), file, indent=1, default=str)
+    fill(model)
     arguments, shapes, inputs, outputs = inputs_of(kind, config, SAMPLE, "cpu")
     entry["inputs"] = inputs
     options = {"opset_version": more["opset_version"]} if "opset_version" in more else {}
