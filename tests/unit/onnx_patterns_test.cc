@@ -158,6 +158,42 @@ TEST(OnnxPatterns, RotaryEmbedding) {
   EXPECT_EQ(a.tokens * a.heads * a.rotary_dim, 2 * 4 * 16 * 8);
 }
 
+// Patches as ViT exports write them: the transposition is read in place by the concatenation with the class token, whose position the classifier takes as a view.
+TEST(OnnxPatterns, ClassTokenIsOneCopy) {
+  OnnxGraph g;
+  g.input("image", {2, 3, 32, 32}).weight("patches", {64, 3, 8, 8}).weight("class", {2, 1, 64}).weight("positions", {1, 17, 64}).weight("head", {64, 10});
+  g.ints("flat", {2, 64, 16}).ints("first", {0}, true);
+  g.node("Conv", {"image", "patches"}, {"conv"}, {attr_ints("kernel_shape", {8, 8}), attr_ints("strides", {8, 8})}).node("Reshape", {"conv", "flat"}, {"columns"});
+  g.node("Transpose", {"columns"}, {"tokens"}, {attr_ints("perm", {0, 2, 1})}).node("Concat", {"class", "tokens"}, {"all"}, {attr("axis", 1)});
+  g.node("Add", {"all", "positions"}, {"x"}).node("Gather", {"x", "first"}, {"token"}, {attr("axis", 1)}).node("MatMul", {"token", "head"}, {"y"}).output("y");
+  const Graph graph = graph_of(g);
+  ASSERT_EQ(kinds_of(graph), (Kinds{OpKind::patch_embedding, OpKind::copy, OpKind::elementwise, OpKind::linear}));
+  EXPECT_EQ(std::get<PointwiseAttrs>(graph.ops[1].attrs).kind, PointwiseKind::concat);
+  EXPECT_EQ(std::get<PointwiseAttrs>(graph.ops[1].attrs).numel, 2 * 17 * 64);
+}
+
+// A cache comes in, new keys and values join it, and it goes out: a step writes its new tokens, keys and values by one kernel.
+TEST(OnnxPatterns, CachesAreWrittenNotCopied) {
+  OnnxGraph g;
+  g.input("q", {2, 8, 3, 16}).input("k", {2, 4, 3, 16}).input("v", {2, 4, 3, 16}).input("past_k", {2, 4, 9, 16}).input("past_v", {2, 4, 9, 16});
+  g.ints("axis", {2}).ints("wide", {2, 4, 2, 12, 16}).ints("heads", {2, 8, 12, 16});
+  for (const std::string x : {"k", "v"}) {
+    g.node("Concat", {"past_" + x, x}, {"present_" + x}, {attr("axis", 2)}).node("Unsqueeze", {"present_" + x, "axis"}, {x + "u"}).node("Expand", {x + "u", "wide"}, {x + "e"});
+    g.node("Reshape", {x + "e", "heads"}, {x + "r"}).output("present_" + x);
+  }
+  g.node("Transpose", {"kr"}, {"kt"}, {attr_ints("perm", {0, 1, 3, 2})}).node("MatMul", {"q", "kt"}, {"s"}).node("Softmax", {"s"}, {"p"}, {attr("axis", -1)});
+  g.node("MatMul", {"p", "vr"}, {"y"}).output("y");
+  const Graph graph = graph_of(g);
+  ASSERT_EQ(kinds_of(graph), (Kinds{OpKind::cache_write, OpKind::attention}));
+  const auto& cache = std::get<CacheWriteAttrs>(graph.ops[0].attrs);
+  EXPECT_EQ(cache.tokens, 2 * 3);
+  EXPECT_EQ(cache.elements_per_token, 2 * 4 * 16);
+  const auto& a = std::get<AttentionAttrs>(graph.ops[1].attrs);
+  EXPECT_EQ(a.kv_heads, 4);
+  EXPECT_EQ(a.seq_q, 3);
+  EXPECT_EQ(a.seq_kv, 12);
+}
+
 TEST(OnnxPatterns, LayersAreFoldedAndTheirWorkIsKept) {
   OnnxGraph g;
   g.input("x0", {4, 32});
