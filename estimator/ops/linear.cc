@@ -46,6 +46,7 @@ void grouped_work(const Operator& op, const LinearAttrs& a, OpWork& work) {
   if (a.bias) work.backward("bias_grad", row_call(KernelClass::column_sum, static_cast<std::int64_t>(rows), a.out, op.dtype));
   work.save_input(op);
   const std::int64_t total = a.experts * a.expert_group;
+  if (a.weight_bytes > 0) work.packed_parameters = Count{a.experts} * a.in * a.out, work.packed_bytes = Count{a.experts} * a.weight_bytes;
   work.learn(Count{a.experts} * a.in * a.out, false, std::min(a.top_k, total), total);
   if (a.bias) work.learn(Count{a.experts} * a.out, false, std::min(a.top_k, total), total);
   work.expert_parameters = true;
@@ -59,6 +60,7 @@ void linear_work(const Operator& op, OpWork& work) {
   const auto& a = std::get<LinearAttrs>(op.attrs);
   if (a.experts > 0) return grouped_work(op, a, work);
   if (!a.tied) work.learn(Count{a.in} * a.out);
+  if (!a.tied && a.weight_bytes > 0) work.packed_parameters = Count{a.in} * a.out, work.packed_bytes = a.weight_bytes;
   if (a.bias) work.learn(a.out);
   if (a.tokens == 0) return;  // its result was cached (cross attention of a decode): the weights stay, the work is none
   const Count flops = Count{2} * a.tokens * a.in * a.out;

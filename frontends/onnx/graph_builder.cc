@@ -24,6 +24,7 @@ class GraphBuilder {
   void note_coverage();
   void note_dtype();
   void finish_head();
+  void uncounted_weights(Segment& weights);
 
   const Program& program_;
   const Trace& trace_;
@@ -181,8 +182,33 @@ void GraphBuilder::finish_head() {
   graph_.warnings.push_back({"loss_added", "the graph has no loss; a cross entropy over its " + std::to_string(attrs.vocab) + " classes is added for training"});
 }
 
+// Matrices that a training graph takes as inputs and that no row counts as its weight (a table read by a foreign look-up) are parameters all the same.
+void GraphBuilder::uncounted_weights(Segment& weights) {
+  std::set<std::int32_t> used;
+  for (const Work& work : trace_.works) {
+    if (work.alive && work.weight != 0) used.insert(trace_.tensors[work.weight].stored);
+  }
+  for (std::size_t i = 0; i < program_.stored.size(); ++i) {
+    const StoredTensor& stored = program_.stored[i];
+    if (!stored.input || stored.dims.size() < 2 || used.contains(static_cast<std::int32_t>(i))) continue;
+    LinearAttrs kept;  // without tokens: no work
+    kept.in = stored.elements;
+    kept.out = 1;
+    kept.split = Split::none;
+    graph_.names.push_back(readable(stored.name));
+    Operator op;
+    op.kind = OpKind::linear;
+    op.dtype = dtype_of(stored.elem, options_.dtype);
+    op.attrs = kept;
+    op.name = graph_.names.back();
+    op.first_edge = static_cast<std::uint32_t>(graph_.edges.size());
+    graph_.ops.push_back(op);
+    ++weights.op_count;
+  }
+}
+
 Result<Graph> GraphBuilder::build() {
-  graph_.names.reserve(trace_.works.size() * 2 + 8);
+  graph_.names.reserve(trace_.works.size() * 2 + program_.stored.size() + 8);
   graph_.ops.reserve(trace_.works.size());
   graph_.warnings = trace_.warnings;
   describe();
@@ -207,6 +233,7 @@ Result<Graph> GraphBuilder::build() {
     graph_.ops.push_back(op);
     ++weights.op_count;
   }
+  uncounted_weights(weights);
   if (weights.op_count > 0) graph_.segments.push_back(weights);
   for (const Work& work : trace_.works) {
     if (!work.alive) continue;

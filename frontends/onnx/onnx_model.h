@@ -34,7 +34,7 @@ struct OnnxEquality {
 };
 
 // Parameters as stored: every initializer once, tied or not, 4-bit weights unpacked; Constant nodes of more than 1 kB count. A training graph keeps its weights as inputs:
-// floating-point inputs of fixed size are counted there.
+// those that take_weight_inputs() tells from data are counted.
 struct OnnxParameters {
   Count all = 0;
   Count floats = 0;     // floating-point elements of initializers and Constant nodes, small ones included

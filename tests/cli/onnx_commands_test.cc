@@ -121,6 +121,21 @@ TEST(OnnxCommands, ModelsShowDescribesAGraph) {
   EXPECT_TRUE(operators) << json.dump();
 }
 
+// 4-bit weights take their stored bytes in memory too: 48 x 64 weights in 1,536 bytes and 96 scales of 4.
+TEST(OnnxCommands, PackedWeightsStayPackedInMemory) {
+  OnnxGraph g;
+  using rooftile::test::attr;
+  g.input("x", {3, 64}).weight("w", {48, 2, 16}, rooftile::test::kUint8).weight("scales", {96});
+  g.node("MatMulNBits", {"x", "w", "scales"}, {"y"}, {attr("K", 64), attr("N", 48), attr("bits", 4), attr("block_size", 32)}, "com.microsoft").output("y");
+  const fs::path path = scratch() / "packed.onnx";
+  std::ofstream(path, std::ios::binary) << g.file();
+  const RunResult result = run("estimate '" + path.string() + "' --device h100_sxm --phase forward --format json");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["totals"]["memory"]["parameters_bytes"], 1536 + 96 * 4);
+  EXPECT_EQ(json["ops"][0]["bytes"], 3 * 64 * 2 + 1536 + 96 * 4 + 3 * 48 * 2);
+}
+
 TEST(OnnxCommands, TrainingIsDerivedFromAForwardGraph) {
   const RunResult result = run("estimate " + file() + " --device h100_sxm --dim batch=2 --dim seq=16 --format json");
   ASSERT_EQ(result.code, 0) << result.err;

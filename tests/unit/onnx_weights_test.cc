@@ -109,5 +109,47 @@ TEST(OnnxWeights, ATransposedWeightKeepsItsLayout) {
   }
 }
 
+Count parameters_of(const Graph& graph) {
+  OpWork work;
+  work.begin(graph, {});
+  Count parameters = 0;
+  for (const Segment& segment : graph.segments) {
+    for (const Operator& op : graph.ops_of(segment)) {
+      work_of(op, work);
+      parameters += work.parameters * segment.repeat;
+    }
+  }
+  return parameters;
+}
+
+// A step with its own gradients: weights come in as inputs, told by the gradients and updates named after them. Data of fixed size stay data.
+TEST(OnnxWeights, TrainingGraphsTakeTheirWeightsAsInputs) {
+  OnnxGraph g;
+  g.input("data", {4, 16}).input("labels", {4}, test::kInt64).input("fc", {16, 10}).input("table", {100, 16}).input("rate", {1});
+  g.node("MatMul", {"data", "fc"}, {"logits"}).node("SoftmaxCrossEntropyLoss", {"logits", "labels"}, {"loss", "log"});
+  g.node("SoftmaxCrossEntropyLossGrad", {"loss", "log", "labels"}, {"dlogits"}, {}, kMs).node("Transpose", {"data"}, {"data_t"}, {attr_ints("perm", {1, 0})});
+  g.node("MatMul", {"data_t", "dlogits"}, {"fc_grad"}).node("Identity", {"table"}, {"table_grad"}).output("loss").output("fc_grad").output("table_grad");
+  const auto model = read_onnx_bytes(g.file(), "test.onnx");
+  ASSERT_TRUE(model.has_value());
+  EXPECT_TRUE(model->contains_gradients());
+  EXPECT_EQ(model->parameters().all, Count{16 * 10 + 100 * 16});
+  EXPECT_EQ(model->parameters().floats, Count{0});  // nothing is stored in the file
+  const Graph graph = graph_of(g);
+  EXPECT_EQ(parameters_of(graph), Count{16 * 10 + 100 * 16});
+  std::int64_t inputs = 0;
+  for (const Tensor& tensor : graph.tensors) inputs += tensor.role == TensorRole::input ? tensor.elements : 0;
+  EXPECT_LE(inputs, 4 * 16 + 4 + 1);
+}
+
+// In a graph without a loss a float input of fixed size is data, whatever its name.
+TEST(OnnxWeights, OtherGraphsKeepTheirInputs) {
+  OnnxGraph g;
+  g.input("x", {4, 16}).input("weight", {16, 10}).node("MatMul", {"x", "weight"}, {"y"}).output("y");
+  const auto model = read_onnx_bytes(g.file(), "test.onnx");
+  ASSERT_TRUE(model.has_value());
+  EXPECT_EQ(model->parameters().all, Count{0});
+  EXPECT_EQ(graph_of(g).ops.at(0).kind, OpKind::matmul);
+}
+
 }  // namespace
 }  // namespace rooftile
