@@ -12,7 +12,11 @@ namespace {
 
 class GraphBuilder {
  public:
-  GraphBuilder(const Program& program, const Trace& trace, const Options& options) : program_(program), trace_(trace), options_(options) {}
+  GraphBuilder(const Program& program, const Trace& trace, const Options& options)
+      : program_(program), trace_(trace), options_(options), roles_(trace.tensors.size(), TensorRole::activation) {
+    for (const std::uint32_t id : trace.inputs) roles_[id] = TensorRole::input;
+    for (const std::uint32_t id : trace.outputs) roles_[id] = TensorRole::output;
+  }
   Result<Graph> build();
 
  private:
@@ -30,9 +34,10 @@ class GraphBuilder {
   const Trace& trace_;
   const Options& options_;
   Graph graph_;
+  std::vector<TensorRole> roles_;  // of the trace's tensors: the graph's inputs and outputs
   std::unordered_map<std::uint32_t, TensorId> tensors_;
   std::set<std::int32_t> counted_;  // stored tensors that an operator before has counted
-  std::set<std::string> used_names_;
+  std::map<std::string, int> used_names_;  // and how often each was taken
 };
 
 TensorId GraphBuilder::tensor(std::uint32_t id) {
@@ -46,8 +51,7 @@ TensorId GraphBuilder::tensor(std::uint32_t id) {
     Count elements = info.ranked ? 1 : 0;
     for (const Dim dim : info.shape) elements = fits_int64(elements) ? elements * dim.value : elements;
     out.elements = fits_int64(elements) ? static_cast<std::int64_t>(elements) : INT64_MAX;
-    if (std::find(trace_.inputs.begin(), trace_.inputs.end(), root) != trace_.inputs.end()) out.role = TensorRole::input;
-    if (std::find(trace_.outputs.begin(), trace_.outputs.end(), root) != trace_.outputs.end()) out.role = TensorRole::output;
+    if (roles_[root] != TensorRole::activation) out.role = roles_[root];
     graph_.tensors.push_back(out);
   }
   return known->second;
@@ -83,10 +87,13 @@ void GraphBuilder::learned(const Work& work, Operator& op, std::int64_t repeat) 
 std::string_view GraphBuilder::name_of_work(const Work& work) {
   std::string name = trace_.steps[work.step].node->label();
   if (!work.part.empty()) name += "." + std::string(work.part);
-  if (!used_names_.insert(name).second) {
-    int number = 2;
-    while (!used_names_.insert(name + "#" + std::to_string(number)).second) ++number;
-    name += "#" + std::to_string(number);
+  // The next free number is remembered: a body that a loop repeats has the same names thousands of times.
+  if (auto [known, fresh] = used_names_.try_emplace(name, 1); !fresh) {
+    std::string numbered;
+    do {
+      numbered = name + "#" + std::to_string(++known->second);
+    } while (!used_names_.try_emplace(numbered, 1).second);
+    name = std::move(numbered);
   }
   graph_.names.push_back(std::move(name));
   return graph_.names.back();

@@ -271,8 +271,7 @@ void Propagation::merge_declaration(ValueId id, TensorInfo& info) {
 // Where a size was assumed, what the file says of its own outputs is better knowledge.
 void Propagation::prefer_declared(ValueId id, TensorInfo& info) {
   const DeclaredType* declared = program.values[id].declared;
-  const bool assumed = std::any_of(trace.symbols.begin(), trace.symbols.end(), [](const SymbolPlace& symbol) { return !symbol.required && !symbol.bound; });
-  if (!assumed || declared == nullptr || !declared->has_shape || declared->kind != TypeKind::tensor) return;
+  if (declared == nullptr || !declared->has_shape || declared->kind != TypeKind::tensor) return;
   std::vector<Dim> shape;
   for (const DeclaredDim& dim : declared->dims) {
     if (dim.kind != DeclaredDim::Kind::value || dim.value < 0) return;
@@ -423,12 +422,13 @@ void Propagation::finish(const Node& node, Call& call) {
 Result<Trace> Propagation::run() {
   trace.warnings = program.warnings;
   if (!declare_inputs() || !run_block(program.main(), 1)) return tl::unexpected(error_);
+  const bool assumed = std::any_of(trace.symbols.begin(), trace.symbols.end(), [](const SymbolPlace& symbol) { return !symbol.required && !symbol.bound; });
   for (const ValueId id : program.main().outputs) {
     if (id != kAbsent && current_[id] == 0) {  // an output that nothing gives
       set_tensor(id, from_declaration(id));
     }
     trace.outputs.push_back(id == kAbsent ? 0 : current_[id]);
-    if (id != kAbsent && mode == TraceMode::bound) prefer_declared(id, trace.tensors[current_[id]]);
+    if (id != kAbsent && assumed && mode == TraceMode::bound) prefer_declared(id, trace.tensors[current_[id]]);
   }
   for (const auto& [name, value] : bindings) {
     if (!symbol_index_.contains(name)) trace.warnings.push_back({"unknown_dimension", "the graph has no size named " + readable(name)});
