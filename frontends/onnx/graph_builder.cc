@@ -65,7 +65,11 @@ void GraphBuilder::edges(const Work& work, Operator& op) {
   const std::size_t least = work.kind == OpKind::matmul ? 2 : 1;
   while (inputs.size() < least) inputs.push_back(!inputs.empty() ? inputs.back() : work.weight != 0 ? work.weight : work.outputs.empty() ? 0 : work.outputs.front());
   for (const std::uint32_t input : inputs) graph_.edges.push_back(tensor(input));
-  for (const std::uint32_t output : work.outputs) graph_.edges.push_back(tensor(output));
+  for (const std::uint32_t output : work.outputs) {
+    graph_.edges.push_back(tensor(output));
+    // The whole cache is counted as such, not as what a pass holds between its operators.
+    if (work.kind == OpKind::cache_write) graph_.tensors[graph_.edges.back()].elements = 0;
+  }
   op.inputs = static_cast<std::uint16_t>(std::min<std::size_t>(inputs.size(), UINT16_MAX));
   op.outputs = static_cast<std::uint16_t>(std::min<std::size_t>(work.outputs.size(), UINT16_MAX));
 }
