@@ -84,7 +84,9 @@ TEST(OnnxPatterns, GeluByErfAndByTanh) {
     scalar(tanh, name, value);
   tanh.node("Mul", {"x", "half"}, {"h"}).node("Pow", {"x", "three"}, {"p"}).node("Mul", {"p", "small"}, {"q"}).node("Add", {"x", "q"}, {"r"}).node("Mul", {"r", "scale"}, {"s"});
   tanh.node("Tanh", {"s"}, {"t"}).node("Add", {"t", "one"}, {"u"}).node("Mul", {"h", "u"}, {"y"}).output("y");
-  ASSERT_EQ(kinds_of(graph_of(tanh)), Kinds{OpKind::activation});
+  const Graph by_tanh = graph_of(tanh);
+  ASSERT_EQ(kinds_of(by_tanh), Kinds{OpKind::activation});
+  EXPECT_EQ(std::get<PointwiseAttrs>(by_tanh.ops[0].attrs).kind, PointwiseKind::gelu_new);
 }
 
 TEST(OnnxPatterns, SoftCapIsATanhAndNoGelu) {
