@@ -175,49 +175,6 @@ void recognise_gates(Patterns& p) {
   }
 }
 
-// A concatenation reads its operands wherever they lie: a transposition that only it reads is no kernel (patches of an image before the class token joins them).
-void read_in_place(Patterns& p) {
-  for (std::uint32_t step = 0; step < p.trace.steps.size(); ++step) {
-    if (!p.is(step, "Transpose") || p.works(step).empty() || !p.works(step)[0].alive) continue;
-    const std::uint32_t concat = p.only_user(p.output(step));
-    if (!p.is(concat, "Concat") || p.works(concat).empty() || !p.works(concat)[0].alive || p.trace.steps[concat].repeat != p.trace.steps[step].repeat) continue;
-    for (std::uint32_t& input : p.works(concat)[0].inputs) {
-      if (input == p.output(step)) input = p.input(step, 0);
-    }
-    p.kill(step);
-  }
-}
-
-// present = Concat(past, new), given in and given out: a cache, of which a step writes its new tokens. Keys and values of a layer are written by one kernel.
-void recognise_caches(Patterns& p) {
-  Work* keys = nullptr;
-  for (std::uint32_t step = 0; step < p.trace.steps.size(); ++step) {
-    if (!p.is(step, "Concat") || p.trace.steps[step].inputs != 2 || p.trace.steps[step].repeat != 1 || p.works(step).empty() || !p.works(step)[0].alive) continue;
-    const std::uint32_t past = p.input(step, 0), fresh = p.input(step, 1), present = p.output(step);
-    const TensorInfo &before = p.trace.tensors[past], &added = p.trace.tensors[fresh];
-    const bool given = std::find(p.trace.inputs.begin(), p.trace.inputs.end(), past) != p.trace.inputs.end();
-    const bool kept = std::find(p.trace.outputs.begin(), p.trace.outputs.end(), present) != p.trace.outputs.end();
-    if (!given || !kept || before.rank() != 4 || added.rank() != 4 || !is_float(before.elem) || p.elements(fresh) <= 0) continue;
-    // [batch, heads, tokens, size]
-    const std::int64_t tokens = added.shape[0].value * added.shape[2].value;
-    CacheWriteAttrs attrs;
-    attrs.tokens = tokens;
-    attrs.elements_per_token = p.elements(fresh) / tokens;
-    attrs.split = Split::none;
-    if (keys != nullptr && std::get<CacheWriteAttrs>(keys->attrs).tokens == tokens) {
-      attrs.elements_per_token += std::get<CacheWriteAttrs>(keys->attrs).elements_per_token;
-      std::vector<std::uint32_t> inputs = keys->inputs, outputs = keys->outputs;
-      inputs.push_back(fresh);
-      outputs.push_back(present);
-      keys->alive = false;
-      keys = nullptr;
-      p.become(step, OpKind::cache_write, attrs, std::move(inputs), std::move(outputs));
-    } else {
-      keys = p.become(step, OpKind::cache_write, attrs, {fresh}, {present});
-    }
-  }
-}
-
 }  // namespace
 
 void recognise(const Program&, Trace& trace, const RecogniseOptions& options) {
@@ -229,9 +186,10 @@ void recognise(const Program&, Trace& trace, const RecogniseOptions& options) {
   recognise_gates(patterns);
   recognise_rotary(patterns);
   if (options.attention) recognise_attention(patterns);
+  complete_attention(patterns);
   recognise_soft_caps(patterns);
-  read_in_place(patterns);
   recognise_caches(patterns);
+  read_in_place(patterns);
 }
 
 }  // namespace rooftile::onnx

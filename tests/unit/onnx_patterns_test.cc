@@ -174,6 +174,46 @@ TEST(OnnxPatterns, ClassTokenIsOneCopy) {
   EXPECT_EQ(std::get<PointwiseAttrs>(graph.ops[1].attrs).numel, 2 * 17 * 64);
 }
 
+// GPT-NeoX: queries, keys and values side by side, brought to the front together; a quarter of each head is rotated and joins the rest. Two kernels.
+TEST(OnnxPatterns, PartialRotationOfPackedHeads) {
+  OnnxGraph g;
+  g.input("x", {2, 16, 4, 96}).weight("cos", {1, 1, 16, 8}).weight("sin", {1, 1, 16, 8}).ints("0", {0}).ints("4", {4}).ints("8", {8}).ints("32", {32}).ints("3", {3}).ints("thirds", {32, 32, 32});
+  g.node("Transpose", {"x"}, {"heads"}, {attr_ints("perm", {0, 2, 1, 3})}).node("Split", {"heads", "thirds"}, {"q", "k", "v"}, {attr("axis", -1)});
+  for (const std::string x : {"q", "k"}) {
+    g.node("Slice", {x, "0", "8", "3"}, {x + "r"}).node("Slice", {x, "8", "32", "3"}, {x + "p"}).node("Mul", {x + "r", "cos"}, {x + "a"}).node("Slice", {x + "r", "0", "4", "3"}, {x + "1"});
+    g.node("Slice", {x + "r", "4", "8", "3"}, {x + "2"}).node("Neg", {x + "2"}, {x + "n"}).node("Concat", {x + "n", x + "1"}, {x + "s"}, {attr("axis", -1)});
+    g.node("Mul", {x + "s", "sin"}, {x + "b"}).node("Add", {x + "a", x + "b"}, {x + "e"}).node("Concat", {x + "e", x + "p"}, {x + "f"}, {attr("axis", -1)});
+  }
+  g.node("Transpose", {"kf"}, {"kt"}, {attr_ints("perm", {0, 1, 3, 2})}).node("MatMul", {"qf", "kt"}, {"s"}).node("Softmax", {"s"}, {"w"}, {attr("axis", -1)});
+  g.node("MatMul", {"w", "v"}, {"o"}).node("Transpose", {"o"}, {"y"}, {attr_ints("perm", {0, 2, 1, 3})}).output("y");
+  const Graph graph = graph_of(g);
+  ASSERT_EQ(kinds_of(graph), (Kinds{OpKind::rotary, OpKind::attention}));
+  const auto& rotary = std::get<RotaryAttrs>(graph.ops[0].attrs);
+  EXPECT_EQ(rotary.rotary_dim, 8);
+  EXPECT_EQ(rotary.heads, 4);
+  EXPECT_EQ(rotary.kv_heads, 4);
+  EXPECT_EQ(rotary.tokens, 32);
+}
+
+// The standard's Attention as exporters of opset 23 use it: heads to the front and back, key heads repeated, a triangle as mask.
+TEST(OnnxPatterns, AttentionOperatorWithWhatIsAroundIt) {
+  OnnxGraph g;
+  g.input("q", {2, 16, 8, 4}).input("k", {2, 16, 2, 4}).input("v", {2, 16, 2, 4}).ints("two", {2}).ints("wide", {2, 2, 4, 16, 4}).ints("merged", {2, 8, 16, 4}).weight("ones", {16, 16});
+  g.node("Transpose", {"q"}, {"qt"}, {attr_ints("perm", {0, 2, 1, 3})}).node("Trilu", {"ones"}, {"mask"}, {attr("upper", 0)});
+  for (const std::string x : {"k", "v"}) {
+    g.node("Transpose", {x}, {x + "t"}, {attr_ints("perm", {0, 2, 1, 3})}).node("Unsqueeze", {x + "t", "two"}, {x + "u"}).node("Expand", {x + "u", "wide"}, {x + "e"});
+    g.node("Reshape", {x + "e", "merged"}, {x + "r"});
+  }
+  g.node("Attention", {"qt", "kr", "vr", "mask"}, {"o"}).node("Transpose", {"o"}, {"y"}, {attr_ints("perm", {0, 2, 1, 3})}).output("y");
+  const Graph graph = graph_of(g);
+  ASSERT_EQ(kinds_of(graph), Kinds{OpKind::attention});
+  const auto& a = std::get<AttentionAttrs>(graph.ops[0].attrs);
+  EXPECT_EQ(a.heads, 8);
+  EXPECT_EQ(a.kv_heads, 2);
+  EXPECT_TRUE(a.causal);
+  EXPECT_FALSE(a.position_bias);
+}
+
 // A cache comes in, new keys and values join it, and it goes out: a step writes its new tokens, keys and values by one kernel.
 TEST(OnnxPatterns, CachesAreWrittenNotCopied) {
   OnnxGraph g;
