@@ -35,7 +35,7 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   CommandParser parser(
       "estimate",
       "Costs a training step, forward, prefill or decode of a model on a GPU: per operator and in total. MODEL is a shipped name (see 'rooftile models'), a model YAML, a "
-      "Hugging Face config.json or an ONNX file. Number options take ranges: 1,2,4 or 1024-8192+1024 or 1-64*2; every combination is estimated.",
+      "Hugging Face config.json or an ONNX file. Number options and sizes of --dim take ranges: 1,2,4 or 1024-8192+1024 or 1-64*2; every combination is estimated.",
       {"rooftile estimate llama-3-8b --device h100_sxm", "rooftile estimate llama-3.1-405b --device h100_sxm --tp 8 --pp 16 --gpus 1024 --gbs 512 --recompute selective",
        "rooftile estimate mistral-7b qwen3-8b --device a100_sxm_80gb --phase decode --context 4096", "rooftile estimate gpt2 --device a40 --mbs 1-64*2 --format csv -o sweep.csv"});
   parser.positional("MODEL", arguments.models, "shipped names or files");
@@ -208,7 +208,7 @@ Result<Format> format_of(const Arguments& arguments) {
 void note_skipped(const Outcome& outcome) {
   const Error& error = outcome.prediction.error();
   std::string what = outcome.job->model;
-  for (const auto& [name, value] : outcome.varied) what += fmt::format(" --{} {}", name, value);
+  for (const auto& [name, value] : outcome.varied) what += name.starts_with("dim.") ? fmt::format(" --dim {}={}", name.substr(4), value) : fmt::format(" --{} {}", name, value);
   fmt::print(stderr, "rooftile: skipped {}: {}{}\n", printable(what), error.place.empty() ? "" : printable(error.place) + ": ", printable(error.message));
 }
 

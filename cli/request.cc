@@ -36,7 +36,7 @@ constexpr auto kOptionRows = std::to_array<OptionRow>({
     {"optimizer", "", word, kWork, "adamw (default), sgd or none"},
     {"recompute", "recompute-granularity", word, kWork, "none (default), selective or full"},
     {"layers", "num-layers", number, kWork, "layers instead of the model's own"},
-    {"dim", "", dimension, kWork, "NAME=VALUE of a symbolic ONNX dimension; repeatable"},
+    {"dim", "", dimension, kWork, "NAME=VALUE of a symbolic ONNX dimension, or NAME=1,8-64*2; repeatable"},
     {"gpus", "", number, kParallel, "GPUs (default: what the degrees multiply to)"},
     {"gpus-per-node", "", number, kParallel, "GPUs of a node (default 8, or the cluster's)"},
     {"tp", "tensor-model-parallel-size", number, kParallel, "tensor parallelism"},

@@ -197,7 +197,8 @@ void expand_vision(GraphBuilder& builder, const ModelSpec& spec, const Options& 
   builder.product("patch_embedding", {vision.channels, convolution.kernel_elements, spec.hidden});
   TensorId x = builder.tensor("patch_embedding", {stack.batch, patches, spec.hidden}, Split::none);
   builder.op(OpKind::patch_embedding, "patch_embedding", convolution, {pixels}, {x});
-  // The class token in front and the position table of all tokens.
+  // The class token is copied in front of the patches; then the position table of all tokens.
+  x = builder.pointwise(OpKind::copy, "class_token", PointwiseKind::concat, {x}, {stack.tokens, spec.hidden}, Split::sequence);
   const std::int64_t learned = builder.product("positions", {patches + 2, spec.hidden});
   x = builder.pointwise(OpKind::position_add, "positions", PointwiseKind::add, {x}, {stack.tokens, spec.hidden}, Split::sequence, learned);
   if (spec.embedding_norm) x = add_norm(builder, stack, "embedding_norm", x);

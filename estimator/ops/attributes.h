@@ -27,6 +27,7 @@ struct LinearAttrs {
   bool router = false;             // free in flops_model (Megatron's convention)
   bool input_gradient = true;      // false where the input needs no gradient (patches of an image)
   bool transposed_weight = false;  // W stored [in, out] (Conv1D of GPT-2, an ONNX MatMul)
+  std::int64_t weight_bytes = 0;   // stored bytes of W (of one expert's) where it is packed: 4-bit weights with their scales; 0: in x out elements of the dtype
   Epilogue epilogue = Epilogue::none;
   Split split = Split::none;
   Split feature_split = Split::column;  // of a grouped linear (split = expert): how expert tensor parallelism divides its features, column or row

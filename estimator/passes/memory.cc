@@ -16,6 +16,7 @@ struct SegmentMemory {
   double live = 0;                // largest inputs + outputs of one operator: what a pass without gradients holds
   double cache = 0;               // KV cache
   double dense = 0, experts = 0;  // parameters
+  double packed = 0;              // bytes of weights that stay packed, which are not among them
 };
 
 SegmentMemory segment_memory(const Graph& graph, const Segment& segment, const Options& options, OpWork& work) {
@@ -24,7 +25,9 @@ SegmentMemory segment_memory(const Graph& graph, const Segment& segment, const O
   double width = 0;  // bytes per cached token of the last cache write, which the next attention reads
   for (const Operator& op : graph.ops_of(segment)) {
     work_of(op, work);
-    (work.expert_parameters ? memory.experts : memory.dense) += to_double(work.parameters);
+    const bool packed = options.phase != Phase::train && work.packed_bytes > 0;
+    (work.expert_parameters ? memory.experts : memory.dense) += to_double(work.parameters - (packed ? work.packed_parameters : Count{0}));
+    if (packed) memory.packed += to_double(work.packed_bytes);
     for (const SavedTensor& saved : work.saved) {
       if (saved.extra_bytes > 0) {
         memory.kept += saved.extra_bytes;
@@ -75,13 +78,14 @@ MemoryTotals memory_of(const StepGraph& rank, const Stage& stage, const Options&
   context.kernels = false;
   work.begin(graph, context);
 
-  double dense = 0, experts = 0, kept = 0, largest_layer = 0, live = 0, cache = 0, head = 0, unsharded = 0;
+  double dense = 0, experts = 0, packed = 0, kept = 0, largest_layer = 0, live = 0, cache = 0, head = 0, unsharded = 0;
   for (const Segment& segment : graph.segments) {
     if (segment.repeat == 0 || segment.op_count == 0) continue;
     const SegmentMemory memory = segment_memory(graph, segment, options, work);
     const auto repeat = static_cast<double>(segment.repeat);
     dense += memory.dense * repeat;
     experts += memory.experts * repeat;
+    packed += memory.packed * repeat;
     cache += memory.cache * repeat;
     live = std::max(live, memory.live);
     if (segment.role == SegmentRole::layer) {
@@ -116,7 +120,7 @@ MemoryTotals memory_of(const StepGraph& rank, const Stage& stage, const Options&
   };
 
   MemoryTotals totals;
-  double weights = sharded(state.weight, 3);
+  double weights = sharded(state.weight, 3) + packed;
   if (layout.zero == 3) weights += 2 * unsharded * (state.transient_weight > 0 ? state.transient_weight : state.weight);  // the layer at work and the one prefetched
   const double gradients = sharded(state.gradient, 2), optimizer = sharded(state.optimizer, 1);
   double activations = 0, loss = 0;

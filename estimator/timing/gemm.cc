@@ -271,7 +271,7 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   s.transposed = 1 + math.constants.transpose_cost * (shape.layout == GemmLayout::nt ? 0 : shape.layout == GemmLayout::tn ? 2 : 1);
   s.constants = math.constants;
   s.a_bytes = s.m * s.k * s.in_bytes;
-  s.b_bytes = s.k * s.n * s.in_bytes;
+  s.b_bytes = shape.b_bytes > 0 ? static_cast<double>(shape.b_bytes) : s.k * s.n * s.in_bytes;
   s.c_bytes = s.m * s.n * s.out_bytes;
   s.operand_bandwidth = device_.memory_bandwidth * s.constants.operand_efficiency;
   s.l2_panel_bytes = device_.l2_bytes * constants_.l2_panel_share;

@@ -58,6 +58,7 @@ std::size_t hash_of(const KernelCall& call) {
     case KernelClass::gemm: {
       const GemmShape& s = call.gemm();
       mixer.add_all(s.m, s.n, s.k, s.batch);
+      if (s.b_bytes > 0) mixer.add(static_cast<std::uint64_t>(s.b_bytes));
       mixer.add(static_cast<std::uint64_t>(s.layout) | static_cast<std::uint64_t>(s.out) << 8 | static_cast<std::uint64_t>(s.accumulate) << 16 |
                 static_cast<std::uint64_t>(s.epilogue) << 24 | static_cast<std::uint64_t>(s.grouped) << 32);
       break;
@@ -109,6 +110,7 @@ std::string print_shape(const KernelCall& call) {
       if (s.accumulate) put(text, "accumulate", 1);
       if (s.epilogue != Epilogue::none) put(text, "epilogue", kEpilogueNames[static_cast<std::size_t>(s.epilogue)]);
       if (s.grouped) put(text, "grouped", 1);
+      if (s.b_bytes > 0) put(text, "b_bytes", s.b_bytes);
       break;
     }
     case KernelClass::attention: {

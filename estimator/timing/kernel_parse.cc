@@ -23,7 +23,7 @@ constexpr std::size_t kPointwiseKinds = 0
 std::string_view keys_of(KernelClass kernel) {
   switch (kernel) {
     case KernelClass::gemm:
-      return "m n k batch layout out accumulate epilogue grouped impl";
+      return "m n k batch layout out accumulate epilogue grouped b_bytes impl";
     case KernelClass::attention:
       return "batch heads kv_heads seq_q seq_kv head_dim v_head_dim causal window pass kernel impl";
     case KernelClass::softmax:
@@ -195,6 +195,7 @@ GemmShape read_gemm(Fields& fields, DType dtype) {
   shape.accumulate = fields.flag("accumulate");
   shape.epilogue = static_cast<Epilogue>(fields.choice("epilogue", kEpilogueNames, 0));
   shape.grouped = fields.flag("grouped");
+  shape.b_bytes = fields.size("b_bytes", 0);
   fields.tensor("first operand", {shape.batch, shape.m, shape.k});
   fields.tensor("second operand", {shape.batch, shape.n, shape.k});
   fields.tensor("result", {shape.batch, shape.m, shape.n});

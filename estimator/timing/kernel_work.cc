@@ -19,7 +19,8 @@ KernelWork gemm_work(const GemmShape& s, DType dtype) {
   const Count m = s.m, n = s.n, k = s.k, batch = s.batch;
   KernelWork work;
   work.flops = 2 * m * n * k * batch;
-  work.bytes_read = bytes(batch * (m * k + k * n), dtype) + (s.accumulate ? bytes(batch * m * n, s.out) : 0);
+  work.bytes_read = s.b_bytes > 0 ? bytes(batch * m * k, dtype) + batch * s.b_bytes : bytes(batch * (m * k + k * n), dtype);
+  if (s.accumulate) work.bytes_read += bytes(batch * m * n, s.out);
   work.bytes_written = bytes(batch * m * n, s.out);
   if (s.epilogue != Epilogue::none) work.bytes_read += bytes(n, s.out);  // the bias row
   if (s.epilogue == Epilogue::gelu) work.special = batch * m * n;

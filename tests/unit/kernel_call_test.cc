@@ -30,6 +30,7 @@ const Text kTexts[] = {
     {"gemm", "bf16", "m=4096 n=4096 k=1024 batch=3 layout=tn out=fp32 accumulate=1"},
     {"gemm", "fp8_e4m3", "m=16 n=32 k=64 batch=1 layout=nn epilogue=gelu"},
     {"gemm", "fp16", "m=7 n=9 k=11 batch=8 layout=tt epilogue=bias grouped=1"},
+    {"gemm", "bf16", "m=1 n=4096 k=4096 batch=1 layout=nt b_bytes=9437184"},
     {"attention", "bf16", "batch=1 heads=32 kv_heads=8 seq_q=4096 seq_kv=4096 head_dim=128 causal=1 pass=fwd"},
     {"attention", "bf16", "batch=2 heads=128 kv_heads=128 seq_q=64 seq_kv=4096 head_dim=192 v_head_dim=128 causal=0 window=77 pass=bwd kernel=flash3"},
     {"softmax", "fp32", "rows=8192 cols=1280 pass=fwd"},
@@ -174,6 +175,8 @@ TEST(KernelWork, Gemm) {
   EXPECT_EQ(read(gradient), 2 * 2 * (10 * 30 + 20 * 30) + 4 * 2 * 10 * 20);
   EXPECT_EQ(written(gradient), 4 * 2 * 10 * 20);
   EXPECT_EQ(moved(parse("gemm", "fp4", "m=2 n=2 k=2")), 4 + 8);
+  // 4-bit weights of 4096 x 4096 in blocks of 32 with fp16 scales: 8 MiB + 1 MiB instead of 32 MiB.
+  EXPECT_EQ(read(parse("gemm", "bf16", "m=1 n=4096 k=4096 b_bytes=9437184")), 2 * 4096 + 9437184);
 }
 
 TEST(KernelWork, Attention) {
