@@ -13,7 +13,7 @@ using W = PrimWidth;
 using G = PrimGradient;
 
 // PyTorch's derivatives (tools/autograd/derivatives.yaml) and autocast's lists of operators, as far as the programs need them.
-constexpr std::array<MemoryPrimInfo, 32> kMemoryPrims = {{
+constexpr std::array<MemoryPrimInfo, 33> kMemoryPrims = {{
     {"float", 1, 0, S::largest, W::fp32, G::own},
     {"low", 1, 0, S::largest, W::low, G::own},
     {"like", 2, 0, S::largest, W::like_second, G::own},
@@ -30,8 +30,8 @@ constexpr std::array<MemoryPrimInfo, 32> kMemoryPrims = {{
     {"fused_norm", 1, 1, S::largest, W::low, G::own},
     {"linear", 1, 1, S::output, W::low, G::own},
     {"softmax", 1, 8, S::largest, W::fp32, G::own},
-    {"log_softmax", 1, 8, S::largest, W::fp32, G::own},
-    {"nll", 1, 0, S::one, W::promote, G::own},
+    {"log_softmax", 1, 8, S::largest, W::promote, G::own},
+    {"nll", 1, 1, S::one, W::fp32, G::own},
     {"fused_loss", 1, 1, S::one, W::promote, G::own},
     {"sdpa", 3, 15, S::output, W::low, G::own},
     {"scores", 2, 3, S::scores, W::low, G::own},
@@ -43,6 +43,7 @@ constexpr std::array<MemoryPrimInfo, 32> kMemoryPrims = {{
     {"contiguous", 1, 0, S::largest, W::promote, G::share},
     {"join", 1, 0, S::output, W::promote, G::own},
     {"expand", 1, 0, S::queries, W::promote, G::own},
+    {"repeat", 1, 0, S::queries, W::promote, G::own},
     {"gather", 1, 0, S::output, W::promote, G::own},
     {"collect", 1, 0, S::output, W::promote, G::own},
     {"keep", 1, 0, S::one, W::promote, G::none},
@@ -91,7 +92,7 @@ void mark_last_reads(MemoryProgram& program) {
     std::uint64_t here = 0;
     for (int i = 0; i < info_of(step->prim).arguments; ++i) {
       const std::uint64_t bit = std::uint64_t{1} << step->arguments[i];
-      if (step->arguments[i] >= kProgramLocal && ((read | here) & bit) == 0) step->dying = static_cast<std::uint8_t>(step->dying | (1u << i));
+      if ((step->arguments[i] >= kProgramLocal || step->arguments[i] < kProgramOutput) && ((read | here) & bit) == 0) step->dying = static_cast<std::uint8_t>(step->dying | (1u << i));
       here |= bit;
     }
     read |= here;

@@ -45,6 +45,7 @@ enum class MemoryPrim : std::uint8_t {
   contiguous,
   join,
   expand,
+  repeat,
   gather,
   collect,
   keep
@@ -72,7 +73,7 @@ struct MemoryStep {
   MemoryPrim prim = MemoryPrim::copy;
   std::uint8_t result = 0;
   std::uint8_t arguments[3] = {0, 0, 0};
-  std::uint8_t dying = 0;  // bits: operands that are local and not read again
+  std::uint8_t dying = 0;  // bits: operands that are no outputs and are not read again
 };
 
 // What a program may ask of the operator before it applies; all of them must hold.
@@ -83,8 +84,9 @@ struct MemoryStep {
 //   softcap      soft-capped scores
 //   masked       attention of an encoder over padded tokens
 //   upcast       a loss whose logits are first cast to fp32
-enum ProgramCondition : std::uint8_t { kUnitOffset = 1, kPartial = 2, kStandard = 4, kFp32Softmax = 8, kSoftcap = 16, kMasked = 32, kUpcast = 64 };
-inline constexpr std::string_view kProgramConditions[] = {"unit_offset", "partial", "standard", "fp32_softmax", "softcap", "masked", "upcast"};
+//   combine      the way back from the order of experts
+enum ProgramCondition : std::uint8_t { kUnitOffset = 1, kPartial = 2, kStandard = 4, kFp32Softmax = 8, kSoftcap = 16, kMasked = 32, kUpcast = 64, kCombine = 128 };
+inline constexpr std::string_view kProgramConditions[] = {"unit_offset", "partial", "standard", "fp32_softmax", "softcap", "masked", "upcast", "combine"};
 
 struct MemoryProgram {
   OpKind op = OpKind::free;

@@ -122,6 +122,9 @@ MemoryTotals memory_of(const StepGraph& rank, const Stage& stage, const Options&
   base.gradients_accumulate = train && !state.gradients_persist && options.micro_batches() > 1;
   if (train && (base.gradients_persist || base.gradients_accumulate)) base.gradients = gradients;
   if (layout.zero >= 2) base.gradient_share = 1 / shards, base.expert_gradient_share = 1 / expert_shards;
+  std::int64_t layers = 0;
+  for (const Segment& segment : rank.graph.segments) layers += segment.role == SegmentRole::layer && segment.op_count > 0 ? segment.repeat : 0;
+  if (layers > 0 && state.weight > 0) base.gradient_waste = held.weights_waste * state.gradient / state.weight / static_cast<double>(layers);
   base.cache = held.cache;
   if (runtime.grows_cache && options.phase == Phase::prefill) base.cache = std::max(0.0, held.cache - held.cache_grown);
   base.workspace = runtime.workspace_bytes + held.masks + held.inputs;

@@ -184,8 +184,13 @@ void MemoryWalk::backward_entry(Entry& entry) {
   if (entry.prim == MemoryPrim::fused_loss) {
     // The logits are an output of the compiled graph, so they come with a gradient of zeros of their own.
     const Value& logits = values_[at(entry.argument[0])];
+    const auto* loss = std::get_if<CrossEntropyAttrs>(&op.attrs);
     const std::int32_t zeros = allocate(logits.elements * logits.width, Kind::activation, true);
+    const bool padded = runtime_.pads_odd_vocabulary && loss != nullptr && loss->vocab % 8 != 0;
+    // The head's weight is padded beside them.
+    const std::int32_t weight = padded ? allocate(static_cast<double>(loss->vocab) * static_cast<double>(graph_.model.hidden) * low_, Kind::activation, true) : -1;
     give_new(entry.argument[0]);
+    drop(weight);
     drop(zeros);
     return finish();
   }

@@ -1,5 +1,6 @@
 #include "estimator/passes/memory_blocks.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -42,17 +43,18 @@ double block_bytes(double bytes) {
 double allocation_waste(std::span<const double> tensors, std::int64_t repeat) {
   if (repeat <= 0) return 0;
   Pieces pieces;
-  double total = 0, last = 0;
-  constexpr std::int64_t kRounds = 4;
-  const std::int64_t rounds = repeat < kRounds ? repeat : kRounds;
+  double last = 0;
+  constexpr std::int64_t kRounds = 12;
+  bool cut = false;  // where no tensor is cut from a segment, every round is the same
+  for (const double bytes : tensors) cut = cut || (bytes > kSmall && bytes < kLarge);
+  const std::int64_t rounds = cut ? std::min(repeat, kRounds) : 1;
   for (std::int64_t r = 0; r < rounds; ++r) {
     for (const double bytes : tensors) {
       const double rounded = std::ceil(bytes / kUnit) * kUnit;
       last += (rounded <= kSmall || rounded >= kLarge ? block_bytes(bytes) : pieces.take(rounded)) - bytes;
     }
   }
-  total = last / static_cast<double>(rounds) * static_cast<double>(repeat);
-  return total;
+  return last / static_cast<double>(rounds) * static_cast<double>(repeat);
 }
 
 }  // namespace rooftile

@@ -11,7 +11,7 @@ namespace rooftile {
 double block_bytes(double bytes);
 
 // What allocating the tensors of a layer `repeat` times in turn takes beyond their sizes: requests of 1 to 10 MiB are cut from segments of 20 MiB, best fit first, and the last
-// piece keeps a rest of at most 1 MiB. Two rounds are played and continued linearly.
+// piece keeps a rest of at most 1 MiB. Up to twelve rounds are played and continued linearly.
 double allocation_waste(std::span<const double> tensors, std::int64_t repeat);
 
 }  // namespace rooftile

@@ -16,6 +16,7 @@ std::uint8_t MemoryWalk::conditions_of(const Operator& op) const {
   std::uint8_t holds = 0;
   const auto set = [&](bool condition, std::uint8_t bit) { holds = static_cast<std::uint8_t>(condition ? holds | bit : holds); };
   if (const auto* norm = std::get_if<NormAttrs>(&op.attrs)) set(norm->unit_offset, kUnitOffset);
+  if (const auto* move = std::get_if<MoeMoveAttrs>(&op.attrs)) set(move->combine, kCombine);
   if (const auto* loss = std::get_if<CrossEntropyAttrs>(&op.attrs)) set(loss->upcast, kUpcast);
   if (const auto* rotary = std::get_if<RotaryAttrs>(&op.attrs); rotary != nullptr && op.outputs > 0) {
     set(graph_.tensors[graph_.outputs_of(op)[0]].elements > rotary->tokens * rotary->heads * rotary->rotary_dim, kPartial);
@@ -104,7 +105,9 @@ void MemoryWalk::run_operator(std::uint32_t index) {
     }
   }
   if (programs_ && runtime_.frames_hold) {
-    if (is_norm(op.kind) && op.outputs > 0 && tensor_value_[graph_.outputs_of(op)[0]] >= 0) {
+    const auto* move = std::get_if<MoeMoveAttrs>(&op.attrs);
+    const bool spread = move != nullptr && !move->combine;
+    if ((is_norm(op.kind) || spread) && op.outputs > 0 && tensor_value_[graph_.outputs_of(op)[0]] >= 0) {
       branch_.push_back(values_[at(tensor_value_[graph_.outputs_of(op)[0]])].buffer);
       hold(branch_.back());
     } else if (op.kind == OpKind::residual) {
@@ -250,10 +253,15 @@ void MemoryWalk::run_program(const Operator& op, const MemoryProgram& program) {
   const auto forget = [&](std::size_t name) {
     const std::int32_t index = names[name];
     names[name] = -1;
-    if (index < first || !values_[at(index)].bound) return;
+    if (index < 0 || !values_[at(index)].bound) return;
     for (const std::int32_t other : names) {
       if (other == index) return;
     }
+    if (name < kProgramOutput) {  // an input that no later operator reads
+      if (uses_[inputs[name]] == 1) release_tensor(inputs[name]);
+      return;
+    }
+    if (index < first) return;
     values_[at(index)].bound = false;
     drop(values_[at(index)].buffer);
   };
@@ -289,6 +297,7 @@ std::int32_t MemoryWalk::run_step(const Operator& op, const MemoryStep& step, st
   if (step.prim == MemoryPrim::to_low && x.width == low_) return argument[0];
   if (step.prim == MemoryPrim::like && x.width == values_[at(argument[1])].width) return argument[0];
   if (step.prim == MemoryPrim::contiguous && !x.heads_first) return argument[0];
+  if (step.prim == MemoryPrim::repeat && !grouped) return argument[0];
   const bool folds = step.prim == MemoryPrim::fold || (step.prim == MemoryPrim::expand && !grouped);
   if (folds && (x.heads_first || (attention != nullptr && attention->batch == 1))) return argument[0];
 

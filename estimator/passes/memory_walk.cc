@@ -110,7 +110,11 @@ void MemoryWalk::play() {
   live_ += base_.backward_workspace;
   phase_ = StepPhase::backward;
   for (std::uint32_t s = segments; s-- > 0;) {
-    if (walked(s)) backward_repeated(s);
+    if (!walked(s)) continue;
+    backward_repeated(s);
+    if (graph_.segments[s].role != SegmentRole::layer || base_.gradients > 0) continue;
+    live_ += base_.gradient_waste * static_cast<double>(graph_.segments[s].repeat);
+    gradients_ += base_.gradient_waste * static_cast<double>(graph_.segments[s].repeat);
   }
   phase_ = StepPhase::optimizer;
   local_peak_ = 0;
@@ -283,6 +287,10 @@ void MemoryWalk::prepare_uses(const Segment& segment) {
   for (const Operator& op : graph_.ops_of(segment)) {
     for (const TensorId tensor : graph_.inputs_of(op)) uses_[tensor] = kExternal;
   }
+  // The body's function has returned when the head runs: only its output, after the final norm if there is one, is still referred to.
+  const OpKind first = graph_.ops[segment.first_op].kind;
+  const bool returned = segment.role == SegmentRole::epilogue && (first == OpKind::layernorm || first == OpKind::rmsnorm);
+  if (returned && tensor_value_[segment.input] >= 0) uses_[segment.input] = 0;
   for (const Operator& op : graph_.ops_of(segment)) {
     for (const TensorId tensor : graph_.outputs_of(op)) uses_[tensor] = 0;
   }
