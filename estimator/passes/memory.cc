@@ -145,8 +145,7 @@ MemoryTotals memory_of(const StepGraph& rank, const Stage& stage, const Options&
   totals.kv_cache_bytes = whole(walk.cache_at_peak() > 0 ? walk.cache_at_peak() : held.cache);
   totals.workspace_bytes = whole(runtime.workspace_bytes + (train ? runtime.backward_workspace_bytes : 0) + casts);
   totals.peak_bytes = whole(peak);
-  totals.activations_bytes = totals.peak_bytes - totals.parameters_bytes - totals.optimizer_bytes - totals.kv_cache_bytes - totals.workspace_bytes - whole(walk.gradients_at_peak());
-  if (totals.activations_bytes < 0) totals.activations_bytes = 0;
+  totals.activations_bytes = whole(std::max(0.0, walk.most_moving() + held.masks + held.inputs));
   totals.reserved_bytes = whole(peak + (runtime.caching_allocator ? walk.largest_block() : 0));
   totals.capacity_bytes = device.memory_bytes;
   totals.fits = to_double(totals.peak_bytes) <= device.memory_bytes;

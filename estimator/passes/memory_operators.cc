@@ -149,6 +149,7 @@ void MemoryWalk::run_kept(const Operator& op) {
       }
       std::int32_t& index = tensor_value_[saved.tensor];
       if (index < 0) index = value(0, 0, false, -1);
+      values_[at(index)].bound = false;  // only what is kept counts
       Value& kept = values_[at(index)];
       if (kept.buffer < 0 || buffers_[at(kept.buffer)].refs <= 0) {
         const std::int32_t made = allocate(bytes(saved.tensor), Kind::activation);

@@ -75,7 +75,8 @@ void MemoryWalk::play() {
   event_ = 0;
   const bool first = target_ < 0 && totals_ == nullptr;
   live_ = base_.weights + base_.optimizer + base_.gradients + base_.cache + base_.workspace;
-  if (first) peak_ = live_, peak_gradients_ = gradients_, peak_cache_ = cache_;
+  local_moving_ = 0;
+  if (first) moving_ = 0, peak_ = live_, peak_gradients_ = gradients_, peak_cache_ = cache_;
   phase_ = StepPhase::forward;
   double layers = 0;
   std::uint32_t last_layer = 0;
@@ -139,44 +140,56 @@ void MemoryWalk::finish(double before, double local_peak, double gained, std::in
   live_ = before + gained + more;
 }
 
+void MemoryWalk::finish_moving(double gained, std::int64_t repeat) {
+  moving_ = std::max(moving_, local_moving_ + std::max(0.0, static_cast<double>(repeat - 1) * gained));
+  local_moving_ = 0;
+}
+
 void MemoryWalk::forward_repeated(std::uint32_t s) {
   const Segment& segment = graph_.segments[s];
   const bool checkpoint = train_ && options_.recompute == Recompute::full && segment.role == SegmentRole::layer;
-  const double before = live_, gradients = gradients_, cache = cache_, casts = live_casts_;
-  tape_begin_[s] = tape_.size();
-  local_peak_ = 0;
-  others_ = peak_at_.last && totals_ != nullptr ? static_cast<double>(segment.repeat - 1) * gained_[s] : 0;
   segment_ = s;
   op_ = segment.first_op;
-  if (checkpoint && tensor_value_[segment.input] >= 0) {
-    checkpoints_[s] = tensor_value_[segment.input];
-    hold(values_[static_cast<std::size_t>(checkpoints_[s])].buffer);
+  local_peak_ = 0;
+  enter(segment);
+  const double before = live_, gradients = gradients_, cache = cache_, casts = live_casts_;
+  tape_begin_[s] = tape_.size();
+  others_ = peak_at_.last && totals_ != nullptr ? static_cast<double>(segment.repeat - 1) * gained_[s] : 0;
+  if (checkpoint) {
+    const std::int32_t input = checkpoints_[s] = tensor_value_[segment.input];
+    const bool there = values_[static_cast<std::size_t>(input)].buffer >= 0;
+    const Tensor& tensor = graph_.tensors[segment.input];
+    const std::int32_t kept = there ? -1 : allocate(static_cast<double>(tensor.elements) * bytes_of(tensor.dtype), Kind::activation);
+    there ? hold(values_[static_cast<std::size_t>(input)].buffer) : void(values_[static_cast<std::size_t>(input)].buffer = kept);
   }
   forward(s, train_ && !checkpoint);
   const double gained = live_ - before, more = static_cast<double>(segment.repeat - 1);
   if (totals_ == nullptr) gained_[s] = gained;
   if (gained > 0) local_cache_ += more * (cache_ - cache), local_casts_ += more * (live_casts_ - casts);
   finish(before, local_peak_, gained, segment.repeat, local_at_);
+  finish_moving(gained - (gradients_ - gradients) - (cache_ - cache) - (live_casts_ - casts), segment.repeat);
   gradients_ += more * (gradients_ - gradients);
   cache_ += more * (cache_ - cache);
   live_casts_ += more * (live_casts_ - casts);
   multiple_[s] = static_cast<double>(segment.repeat);
 }
 
+// What enters the first segment of a stage: ids, pixels, or what another stage has sent.
+void MemoryWalk::enter(const Segment& segment) {
+  if (tensor_value_[segment.input] >= 0) return;
+  const Tensor& tensor = graph_.tensors[segment.input];
+  const bool input = tensor.role == TensorRole::input;
+  const bool ids = input && graph_.ops[segment.first_op].kind == OpKind::embedding;
+  const double bytes = static_cast<double>(tensor.elements) * (ids ? 8 : bytes_of(tensor.dtype));
+  const std::int32_t buffer = programs_ && bytes > 0 ? allocate(bytes, Kind::activation) : -1;
+  bind(segment.input, value(static_cast<double>(tensor.elements), static_cast<float>(bytes_of(tensor.dtype)), train_ && !input, buffer));
+  values_.back().bound = programs_;
+}
+
 void MemoryWalk::forward(std::uint32_t s, bool record) {
   const Segment& segment = graph_.segments[s];
   recording_ = record;
   prepare_uses(segment);
-  if (tensor_value_[segment.input] < 0) {
-    // The first segment of a pipeline stage, or ids and pixels.
-    const Tensor& tensor = graph_.tensors[segment.input];
-    const bool ids = tensor.role == TensorRole::input && graph_.ops[segment.first_op].kind == OpKind::embedding;
-    const double bytes = static_cast<double>(tensor.elements) * (ids ? 8 : bytes_of(tensor.dtype));
-    const bool made = programs_ || tensor.role != TensorRole::input;
-    const bool counts = programs_ && bytes > 0;
-    bind(segment.input, value(static_cast<double>(tensor.elements), static_cast<float>(bytes_of(tensor.dtype)), train_ && tensor.role != TensorRole::input && made,
-                              counts ? allocate(bytes, Kind::activation) : -1));
-  }
   for (std::uint32_t i = 0; i < segment.op_count; ++i) {
     op_ = segment.first_op + i;
     run_operator(op_);
@@ -228,8 +241,8 @@ void MemoryWalk::backward_repeated(std::uint32_t s) {
   const double gained = live_ - before;
   if (totals_ == nullptr) gained_[at] = gained;
   if (gained > 0) local_gradients_ += more * (gradients_ - gradients);
-  if (gained <= 0 && casts > 0) local_casts_ += 0;
   finish(before, local_peak_, gained, segment.repeat, local_at_);
+  finish_moving(gained - (gradients_ - gradients) - (live_casts_ - casts), segment.repeat);
   gradients_ += more * (gradients_ - gradients);
   live_casts_ += more * (live_casts_ - casts);
   multiple_[s] = static_cast<double>(segment.repeat);
@@ -275,6 +288,7 @@ void MemoryWalk::note() {
     local_at_ = {phase_, segment_, op_, event_, false};
     local_gradients_ = gradients_, local_cache_ = cache_, local_casts_ = live_casts_;
   }
+  local_moving_ = std::max(local_moving_, live_ - gradients_ - cache_ - live_casts_);
   if (event_ == target_) snapshot();
 }
 

@@ -32,6 +32,8 @@ class MemoryWalk {
   double largest_block() const { return largest_; }
   double gradients_at_peak() const { return peak_gradients_; }
   double cache_at_peak() const { return peak_cache_; }
+  // The most that activations, gradients on their way and temporaries ever take (at a moment of their own).
+  double most_moving() const { return moving_ > 0 ? moving_ - base_.weights - base_.optimizer - base_.workspace - base_.backward_workspace : 0; }
   double casts_at_peak() const { return peak_casts_; }
 
  private:
@@ -71,10 +73,12 @@ class MemoryWalk {
 
   // memory_walk.cc
   void play();
+  void enter(const Segment& segment);
   void forward(std::uint32_t segment, bool record);
   void forward_repeated(std::uint32_t segment);
   void backward_repeated(std::uint32_t segment);
   void finish(double before, double local_peak, double gained, std::int64_t repeat, const Moment& at);
+  void finish_moving(double gained, std::int64_t repeat);
   void release_casts();
   std::int32_t allocate(double bytes, Kind kind, bool moving = false);
   void hold(std::int32_t buffer) {
@@ -139,6 +143,7 @@ class MemoryWalk {
   double gradients_ = 0, cache_ = 0, live_casts_ = 0;
   double local_gradients_ = 0, local_cache_ = 0, local_casts_ = 0, peak_gradients_ = 0, peak_cache_ = 0, peak_casts_ = 0;
   std::int64_t event_ = 0, target_ = -1;
+  double local_moving_ = 0, moving_ = 0;
   double others_ = 0;  // bytes of the other repetitions of the segment at work
   StepPhase phase_ = StepPhase::forward;
   std::uint32_t segment_ = 0, op_ = 0;
