@@ -63,6 +63,7 @@ void MemoryWalk::play() {
   casts_.clear();
   held_.clear();
   branch_.clear();
+  shared_.assign(graph_.segments.size(), {});
   tensor_value_.assign(graph_.tensors.size(), -1);
   uses_.assign(graph_.tensors.size(), kExternal);
   tape_begin_.assign(graph_.segments.size(), 0);
@@ -107,6 +108,9 @@ void MemoryWalk::play() {
   }
   others_ = 0;
   if (!train_) return;
+  for (std::uint32_t s = 0; s < segments; ++s) {
+    if (walked(s) && graph_.segments[s].role == SegmentRole::epilogue) release_tensor(graph_.segments[s].output);  // the model's function has returned
+  }
   release_casts();
   live_ += base_.backward_workspace;
   phase_ = StepPhase::backward;
@@ -152,6 +156,15 @@ void MemoryWalk::forward_repeated(std::uint32_t s) {
   op_ = segment.first_op;
   local_peak_ = 0;
   enter(segment);
+  // What all repetitions read from outside (an encoder's output) must not go with the one that is walked.
+  std::vector<std::int32_t>& shared = shared_[s];
+  for (const Operator& op : graph_.ops_of(segment)) {
+    for (const TensorId tensor : graph_.inputs_of(op)) {
+      if (segment.repeat == 1 || tensor == segment.input || tensor_value_[tensor] < 0) continue;
+      shared.push_back(values_[static_cast<std::size_t>(tensor_value_[tensor])].buffer);
+      hold(shared.back());
+    }
+  }
   const double before = live_, gradients = gradients_, cache = cache_, casts = live_casts_;
   tape_begin_[s] = tape_.size();
   others_ = peak_at_.last && totals_ != nullptr ? static_cast<double>(segment.repeat - 1) * gained_[s] : 0;
@@ -172,6 +185,12 @@ void MemoryWalk::forward_repeated(std::uint32_t s) {
   cache_ += more * (cache_ - cache);
   live_casts_ += more * (live_casts_ - casts);
   multiple_[s] = static_cast<double>(segment.repeat);
+  if (!train_) release_shared(s);
+}
+
+void MemoryWalk::release_shared(std::uint32_t s) {
+  for (const std::int32_t buffer : shared_[s]) drop(buffer);
+  shared_[s].clear();
 }
 
 // What enters the first segment of a stage: ids, pixels, or what another stage has sent.
@@ -206,13 +225,21 @@ void MemoryWalk::forward(std::uint32_t s, bool record) {
 void MemoryWalk::backward_repeated(std::uint32_t s) {
   const Segment& segment = graph_.segments[s];
   const std::size_t at = graph_.segments.size() + s;
-  const double before = live_, gradients = gradients_, casts = live_casts_;
-  const auto more = static_cast<double>(segment.repeat - 1);
-  local_peak_ = 0;
-  multiple_[s] = 1;
-  others_ = totals_ == nullptr ? 0 : more * (gained_[s] + (peak_at_.last ? gained_[at] : 0));
   segment_ = s;
   op_ = segment.first_op;
+  local_peak_ = 0;
+  // Repeated layers add to one gradient of what they all read from outside (an encoder's output); it is made before them.
+  for (const Operator& op : graph_.ops_of(segment)) {
+    for (const TensorId tensor : graph_.inputs_of(op)) {
+      if (!programs_ || segment.repeat == 1 || uses_[tensor] != kExternal || tensor == segment.input || tensor_value_[tensor] < 0) continue;
+      const auto index = static_cast<std::size_t>(tensor_value_[tensor]);
+      if (values_[index].wants_gradient && values_[index].gradient < 0) values_[index].gradient = allocate(values_[index].elements * values_[index].width, Kind::activation, true);
+    }
+  }
+  const double before = live_, gradients = gradients_, casts = live_casts_;
+  const auto more = static_cast<double>(segment.repeat - 1);
+  multiple_[s] = 1;
+  others_ = totals_ == nullptr ? 0 : more * (gained_[s] + (peak_at_.last ? gained_[at] : 0));
   if (checkpoints_[s] >= 0) {
     phase_ = StepPhase::recompute;
     const std::int32_t output = tensor_value_[segment.output];
@@ -246,6 +273,7 @@ void MemoryWalk::backward_repeated(std::uint32_t s) {
   gradients_ += more * (gradients_ - gradients);
   live_casts_ += more * (live_casts_ - casts);
   multiple_[s] = static_cast<double>(segment.repeat);
+  release_shared(s);
 }
 
 // Autocast forgets its copies of the weights when the forward pass ends; what the backward pass needs of them lives on.
@@ -314,6 +342,12 @@ void MemoryWalk::prepare_uses(const Segment& segment) {
     }
   }
   if (uses_[segment.output] != kExternal) ++uses_[segment.output];
+  const auto here = static_cast<std::uint32_t>(&segment - graph_.segments.data());
+  for (const Operator& op : graph_.ops_of(segment)) {
+    for (const TensorId tensor : graph_.outputs_of(op)) {
+      if (last_reader_[tensor] > here && tensor != segment.output) ++uses_[tensor];  // an encoder's output
+    }
+  }
 }
 
 void MemoryWalk::bind(TensorId tensor, std::int32_t index) { tensor_value_[tensor] = index; }

@@ -34,6 +34,8 @@ class MemoryWalk {
   double cache_at_peak() const { return peak_cache_; }
   // The most that activations, gradients on their way and temporaries ever take (at a moment of their own).
   double most_moving() const { return moving_ > 0 ? moving_ - base_.weights - base_.optimizer - base_.workspace - base_.backward_workspace : 0; }
+  // Bytes beyond the state and the gradients after the last operator: what lives through the whole step (ids, other micro-batches) or was never freed.
+  double left_over() const { return live_ - base_.weights - base_.optimizer - base_.workspace - base_.backward_workspace - gradients_ - cache_; }
   double casts_at_peak() const { return peak_casts_; }
 
  private:
@@ -80,6 +82,7 @@ class MemoryWalk {
   void finish(double before, double local_peak, double gained, std::int64_t repeat, const Moment& at);
   void finish_moving(double gained, std::int64_t repeat);
   void release_casts();
+  void release_shared(std::uint32_t segment);
   std::int32_t allocate(double bytes, Kind kind, bool moving = false);
   void hold(std::int32_t buffer) {
     if (buffer >= 0) ++buffers_[static_cast<std::size_t>(buffer)].refs;
@@ -138,6 +141,7 @@ class MemoryWalk {
   std::vector<std::size_t> tape_begin_;
   std::vector<double> gained_, multiple_;
   std::vector<std::int32_t> checkpoints_;
+  std::vector<std::vector<std::int32_t>> shared_;
   bool tied_gradient_ = false;
   double live_ = 0, local_peak_ = 0, peak_ = 0, largest_ = 0;
   double gradients_ = 0, cache_ = 0, live_casts_ = 0;
