@@ -228,6 +228,11 @@ void MemoryWalk::backward_repeated(std::uint32_t s) {
   segment_ = s;
   op_ = segment.first_op;
   local_peak_ = 0;
+  // From another stage, or of a model without a loss.
+  if (programs_ && segment.role != SegmentRole::epilogue && tensor_value_[segment.output] >= 0) {
+    Value& output = values_[static_cast<std::size_t>(tensor_value_[segment.output])];
+    if (output.gradient < 0) output.gradient = allocate(output.elements * output.width, Kind::activation, true);
+  }
   // Repeated layers add to one gradient of what they all read from outside (an encoder's output); it is made before them.
   for (const Operator& op : graph_.ops_of(segment)) {
     for (const TensorId tensor : graph_.inputs_of(op)) {
@@ -257,11 +262,6 @@ void MemoryWalk::backward_repeated(std::uint32_t s) {
       again.gradient = gradient;
       release_tensor(segment.output);
     }
-  }
-  if (programs_ && tensor_value_[segment.output] >= 0) {
-    Value& output = values_[static_cast<std::size_t>(tensor_value_[segment.output])];
-    const bool loss = segment.role == SegmentRole::epilogue;
-    if (output.gradient < 0 && !loss) output.gradient = allocate(output.elements * output.width, Kind::activation, true);
   }
   backward(tape_begin_[s]);
   if (checkpoints_[s] >= 0) drop(values_[static_cast<std::size_t>(checkpoints_[s])].buffer);
