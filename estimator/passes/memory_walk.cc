@@ -72,6 +72,7 @@ void MemoryWalk::play() {
   gradients_ = base_.gradients;
   cache_ = base_.cache;
   live_casts_ = 0;
+  in_flight_ = 0;
   tied_gradient_ = false;
   event_ = 0;
   const bool first = target_ < 0 && totals_ == nullptr;
@@ -102,11 +103,10 @@ void MemoryWalk::play() {
     if (s == last_layer) {
       for (const std::int32_t buffer : held_) drop(buffer);
       held_.clear();
-      others_ = (base_.in_flight - 1) * layers;
-      live_ += others_;
+      in_flight_ = (base_.in_flight - 1) * layers;
+      live_ += in_flight_;
     }
   }
-  others_ = 0;
   if (!train_) return;
   for (std::uint32_t s = 0; s < segments; ++s) {
     if (walked(s) && graph_.segments[s].role == SegmentRole::epilogue) release_tensor(graph_.segments[s].output);  // the model's function has returned
@@ -391,6 +391,7 @@ void MemoryWalk::snapshot() {
   add("low-precision weights", casts);
   add("workspace", base_.workspace + (phase_ == StepPhase::forward ? 0 : base_.backward_workspace));
   add(std::string(graph_.segments[segment_].name) + ", its other repetitions", others_);
+  add("activations of other micro-batches", in_flight_);
   std::stable_sort(terms.begin(), terms.end(), [](const MemoryTerm& a, const MemoryTerm& b) { return a.bytes > b.bytes; });
   if (terms.size() > 10) terms.resize(10);
 }

@@ -147,6 +147,7 @@ class MemoryWalk {
   double gradients_ = 0, cache_ = 0, live_casts_ = 0;
   double local_gradients_ = 0, local_cache_ = 0, local_casts_ = 0, peak_gradients_ = 0, peak_cache_ = 0, peak_casts_ = 0;
   std::int64_t event_ = 0, target_ = -1;
+  double in_flight_ = 0;  // of the other micro-batches of a pipeline stage
   double local_moving_ = 0, moving_ = 0;
   double others_ = 0;  // bytes of the other repetitions of the segment at work
   StepPhase phase_ = StepPhase::forward;
