@@ -110,7 +110,8 @@ std::string peak_moment(const MemoryTotals& memory) {
     if (state || to_double(term.bytes) < 0.01 * to_double(memory.peak_bytes) || named == 3) continue;
     text += fmt::format("{}{}", named++ == 0 ? "; largest then: " : ", ", unbreakable(term.name + " " + human(to_double(term.bytes), "B")));
   }
-  const std::string at = memory.peak_operator.empty() ? std::string(name_of(memory.peak_phase)) : fmt::format("{}, {}.{}", name_of(memory.peak_phase), memory.peak_segment, memory.peak_operator);
+  const std::string at =
+      memory.peak_operator.empty() ? std::string(name_of(memory.peak_phase)) : fmt::format("{}, {}.{}", name_of(memory.peak_phase), memory.peak_segment, memory.peak_operator);
   return memory.top.empty() ? std::string() : "peak in " + at + text;
 }
 

@@ -92,7 +92,8 @@ void mark_last_reads(MemoryProgram& program) {
     std::uint64_t here = 0;
     for (int i = 0; i < info_of(step->prim).arguments; ++i) {
       const std::uint64_t bit = std::uint64_t{1} << step->arguments[i];
-      if ((step->arguments[i] >= kProgramLocal || step->arguments[i] < kProgramOutput) && ((read | here) & bit) == 0) step->dying = static_cast<std::uint8_t>(step->dying | (1u << i));
+      if ((step->arguments[i] >= kProgramLocal || step->arguments[i] < kProgramOutput) && ((read | here) & bit) == 0)
+        step->dying = static_cast<std::uint8_t>(step->dying | (1u << i));
       here |= bit;
     }
     read |= here;

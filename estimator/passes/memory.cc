@@ -15,17 +15,18 @@ Count whole(double bytes) { return static_cast<Count>(bytes + 0.5); }
 
 // What a rank holds of the model.
 struct Holdings {
-  double dense = 0, experts = 0;       // parameters
-  double unsharded = 0;                // of the largest layer
-  double cache = 0, cache_grown = 0;   // KV cache at the end of the step; the part that the step adds
+  double dense = 0, experts = 0;               // parameters
+  double unsharded = 0;                        // of the largest layer
+  double cache = 0, cache_grown = 0;           // KV cache at the end of the step; the part that the step adds
   double weights_waste = 0, states_waste = 0;  // bytes that blocks take beyond the tensors in them
-  double masks = 0, inputs = 0;        // alive through the whole step
+  double masks = 0, inputs = 0;                // alive through the whole step
 };
 
 // Sizes of an operator's learned tensors.
 void parameter_tensors(const Operator& op, double width, std::vector<double>& sizes) {
   if (const auto* linear = std::get_if<LinearAttrs>(&op.attrs)) {
-    if (!linear->tied) sizes.push_back(static_cast<double>(std::max<std::int64_t>(1, linear->experts)) * static_cast<double>(linear->in) * static_cast<double>(linear->out) * width);
+    if (!linear->tied)
+      sizes.push_back(static_cast<double>(std::max<std::int64_t>(1, linear->experts)) * static_cast<double>(linear->in) * static_cast<double>(linear->out) * width);
   } else if (const auto* table = std::get_if<EmbeddingAttrs>(&op.attrs)) {
     if (!table->tied) sizes.push_back(static_cast<double>(table->vocab) * static_cast<double>(table->hidden) * width);
   } else if (const auto* pointwise = std::get_if<PointwiseAttrs>(&op.attrs); pointwise != nullptr && pointwise->parameters > 0) {
@@ -61,12 +62,14 @@ Holdings holdings_of(const Graph& graph, const Options& options, const Runtime& 
           width = 0;
         }
         const bool builds = runtime.builds_mask || (standard && !runtime.memory_programs.empty());
-        if (builds && a->causal && a->seq_q > 1 && masks < windows.size() && std::find(windows.begin(), windows.begin() + static_cast<std::ptrdiff_t>(masks), a->window + 1) == windows.begin() + static_cast<std::ptrdiff_t>(masks)) {
+        if (builds && a->causal && a->seq_q > 1 && masks < windows.size() &&
+            std::find(windows.begin(), windows.begin() + static_cast<std::ptrdiff_t>(masks), a->window + 1) == windows.begin() + static_cast<std::ptrdiff_t>(masks)) {
           windows[masks++] = a->window + 1;
           held.masks += static_cast<double>(a->batch) * static_cast<double>(a->seq_q) * static_cast<double>(a->seq_kv) * bytes_of(options.dtype);
         }
       }
-      if (const auto* loss = std::get_if<CrossEntropyAttrs>(&op.attrs); loss != nullptr && !runtime.memory_programs.empty()) held.inputs += 8 * static_cast<double>(loss->tokens);  // labels
+      if (const auto* loss = std::get_if<CrossEntropyAttrs>(&op.attrs); loss != nullptr && !runtime.memory_programs.empty())
+        held.inputs += 8 * static_cast<double>(loss->tokens);  // labels
     }
     held.cache_grown += grown * repeat;
     held.dense += dense * repeat;

@@ -12,12 +12,12 @@ namespace rooftile {
 
 struct MemoryBase {  // what lives before the first operator
   double weights = 0, optimizer = 0, gradients = 0, cache = 0, workspace = 0;
-  double backward_workspace = 0;     // appears with the backward pass
-  bool gradients_persist = false;    // the backward pass adds into buffers that exist
-  bool gradients_accumulate = false; // they exist, and each new gradient is added to them
+  double backward_workspace = 0;                         // appears with the backward pass
+  bool gradients_persist = false;                        // the backward pass adds into buffers that exist
+  bool gradients_accumulate = false;                     // they exist, and each new gradient is added to them
   double gradient_share = 1, expert_gradient_share = 1;  // of a rank that keeps a part (ZeRO-2, ZeRO-3)
-  double gradient_waste = 0;         // bytes that the blocks of a layer's gradients take beyond them
-  double in_flight = 1;              // micro-batches whose activations a pipeline stage holds
+  double gradient_waste = 0;                             // bytes that the blocks of a layer's gradients take beyond them
+  double in_flight = 1;                                  // micro-batches whose activations a pipeline stage holds
 };
 
 class MemoryWalk {

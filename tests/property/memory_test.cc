@@ -124,7 +124,8 @@ TEST(MemoryLaws, EachZeroStageSharesMore) {
 TEST(MemoryLaws, NothingIsForgotten) {
   for (const char* name : kRuntimes) {
     const Runtime with = runtime(name);
-    for (const char* file : {"gpt2", "llama-3.2-1b", "bert-base", "olmoe-1b-7b", "pythia-1.4b", "gemma-2-9b", "t5-base", "vit-base", "whisper-small", "deepseek-v2-lite", "falcon-7b", "gpt-oss-20b"}) {
+    for (const char* file : {"gpt2", "llama-3.2-1b", "bert-base", "olmoe-1b-7b", "pythia-1.4b", "gemma-2-9b", "t5-base", "vit-base", "whisper-small", "deepseek-v2-lite",
+                             "falcon-7b", "gpt-oss-20b"}) {
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
         for (const AttentionKernel attention : {AttentionKernel::fastest, AttentionKernel::standard}) {
           Options options = options_of(Phase::train, 2);

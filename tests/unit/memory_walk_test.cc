@@ -183,7 +183,7 @@ TEST(MemoryWalk, TopIsSortedAndAddsUpToThePeak) {
 TEST(MemoryBlocks, RoundAsTheAllocatorDoes) {
   EXPECT_EQ(block_bytes(1), 512);
   EXPECT_EQ(block_bytes(1000), 1024);
-  EXPECT_EQ(block_bytes(77194752), 77594624);              // GPT-2's table: 73.62 MiB in a segment of 74
+  EXPECT_EQ(block_bytes(77194752), 77594624);                                 // GPT-2's table: 73.62 MiB in a segment of 74
   EXPECT_EQ(block_bytes(14.65 * kMiB), std::ceil(14.65 * kMiB / 512) * 512);  // 1.35 MiB of 16 are split off
   // Four of 4.88 MiB in a segment of 20 leave 0.48 MiB to the last one.
   const std::vector<double> four(4, 4.88 * kMiB);
