@@ -312,6 +312,23 @@ void odd_qwen3_moe(HfConfig& config) {
   rotary_fraction(config, 1);
 }
 
+// A shared expert beside the routed ones, behind a gate of its own.
+void odd_qwen2_moe(HfConfig& config) {
+  MoeSpec& moe = config.spec.moe;
+  odd_qwen2(config);
+  experts(config, "num_experts|num_local_experts", 60, 4);
+  config.size("moe_intermediate_size", "moe.expert_hidden", moe.expert_hidden, 1408);
+  config.size("shared_expert_intermediate_size", "moe.shared_hidden", moe.shared_hidden, 5632);
+  config.size("decoder_sparse_step", "moe.every", moe.every, 1);
+  moe.shared_experts = 1;
+  moe.shared_gate = true;
+  if (const TextNode* dense = config.map.list("mlp_only_layers"); dense && !dense->items.empty()) {
+    config.map.fail_at("mlp_only_layers", "dense layers between those of a mixture are not supported for qwen2_moe", "describe it in YAML", ErrorCode::unsupported);
+  }
+}
+
+void odd_gemma(HfConfig& config) { rotary_fraction(config, 1); }
+
 void odd_gemma2(HfConfig& config) {
   gemma(config);
   layer_types(config, 4096, [](std::int64_t i) { return i % 2 == 0; });
@@ -350,6 +367,30 @@ void odd_olmoe(HfConfig& config) {
   rotary_fraction(config, 1);
 }
 
+// Norms stand on what attention and FFN give instead of on what they take.
+void odd_olmo2(HfConfig& config) {
+  config.spec.post_norm = true;
+  config.spec.qk_norm = config.spec.qk_norm_full = true;
+  rotary_fraction(config, 1);
+}
+
+// One norm feeds attention and FFN, which run beside each other; the head has a bias.
+void odd_phi(HfConfig& config) {
+  ModelSpec& spec = config.spec;
+  spec.bias = {true, true, true, true, true};
+  spec.parallel_residual = spec.shared_parallel_norm = true;
+  spec.qk_norm = config.flag("qk_layernorm", false);
+  four_times_hidden(config);
+  rotary_fraction(config, 0.5);
+}
+
+void odd_starcoder2(HfConfig& config) {
+  const bool bias = config.flag("use_bias", true);
+  config.spec.bias = {bias, bias, bias, false, true};
+  every_layer_windowed(config, 0);
+  rotary_fraction(config, 1);
+}
+
 void odd_phi3(HfConfig& config) {
   config.spec.fused_gate_up = true;
   every_layer_windowed(config, 0);
@@ -368,6 +409,14 @@ void odd_roberta(HfConfig& config) {
   }
   spec.position_offset = 2;
   spec.max_positions -= 2;
+}
+
+void odd_distilbert(HfConfig& config) {
+  ModelSpec& spec = config.spec;
+  spec.post_norm = spec.embedding_norm = true;
+  spec.final_norm = false;
+  spec.bias.lm_head = true;
+  spec.token_types = 0;
 }
 
 void odd_t5(HfConfig& config) {

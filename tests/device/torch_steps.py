@@ -2,6 +2,7 @@
 """Times whole steps of Hugging Face models in PyTorch and records their peak memory and their kernels: the truth that whole-step predictions are judged by.
 
     torch_steps.py OUT                       # every run of RUNS
+    torch_steps.py OUT --more                # the second list
     torch_steps.py OUT --only llama,bert     # runs whose id contains one of the words
     torch_steps.py OUT --budget 480          # no new run after so many seconds
 
@@ -63,11 +64,27 @@ model("opt-1.3b", "OPT", hidden_size=2048, num_hidden_layers=24, num_attention_h
 model("phi-1.5", "Phi", hidden_size=2048, num_hidden_layers=24, num_attention_heads=32, intermediate_size=8192, vocab_size=51200)
 model("bloom-560m", "Bloom", hidden_size=1024, n_layer=24, n_head=16, vocab_size=250880)
 model("vit-large", "ViT", hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
-model("t5-base", "T5", d_model=768, d_ff=3072, num_layers=12, num_heads=12, d_kv=64, vocab_size=32128, feed_forward_proj="relu")
+model("t5-base", "T5", d_model=768, d_ff=3072, num_layers=12, num_heads=12, d_kv=64, vocab_size=32128, feed_forward_proj="relu", decoder_start_token_id=0)
 model("llama-12b", "Llama", hidden_size=5120, num_hidden_layers=4, num_attention_heads=40, num_key_value_heads=8, intermediate_size=13824, vocab_size=32000)
 
+llama("phi3-mini", 3072, 32, 32, 32, 8192, 32064, cls="Phi3", pad_token_id=0)
+llama("qwen3-1.7b", 2048, 28, 16, 8, 6144, 151936, cls="Qwen3", tie_word_embeddings=True, head_dim=128)
+llama("qwen2.5-3b", 2048, 36, 16, 2, 11008, 151936, cls="Qwen2", tie_word_embeddings=True)
+llama("tinyllama", 2048, 22, 32, 4, 5632, 32000)
+llama("smollm-360m", 960, 32, 15, 5, 2560, 49152, tie_word_embeddings=True)
+llama("gemma-2b", 2048, 18, 8, 1, 16384, 256000, cls="Gemma", head_dim=256, tie_word_embeddings=True)
+llama("qwen3-moe-6l", 2048, 6, 32, 4, 6144, 151936, cls="Qwen3Moe", head_dim=128, num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, decoder_sparse_step=1, norm_topk_prob=True)
+llama("gpt-oss-4l", 2880, 4, 64, 8, 2880, 201088, cls="GptOss", head_dim=64, num_local_experts=32, num_experts_per_tok=4)
+model("pythia-160m", "GPTNeoX", hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072, vocab_size=50304, max_position_embeddings=2048)
+model("pythia-2.8b", "GPTNeoX", hidden_size=2560, num_hidden_layers=32, num_attention_heads=32, intermediate_size=10240, vocab_size=50304, max_position_embeddings=2048)
+model("opt-350m-wide", "OPT", hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, ffn_dim=4096, vocab_size=50272)
+model("falcon-1b", "Falcon", hidden_size=2048, num_hidden_layers=24, num_attention_heads=32, vocab_size=50304, multi_query=False, parallel_attn=False, alibi=False, new_decoder_architecture=False)
+model("gpt2-odd", "GPT2", n_embd=1536, n_layer=16, n_head=24, vocab_size=40479)
+model("vit-base", "ViT", hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072)
+model("whisper-small", "Whisper", d_model=768, encoder_layers=12, decoder_layers=12, encoder_attention_heads=12, decoder_attention_heads=12, encoder_ffn_dim=3072, decoder_ffn_dim=3072, vocab_size=51865)
+
 CONFIGS = {"Gemma3": "Gemma3TextConfig"}
-CLASSES = {"GPT2": "GPT2LMHeadModel", "Bert": "BertForMaskedLM", "Roberta": "RobertaForMaskedLM", "ViT": "ViTForImageClassification", "T5": "T5ForConditionalGeneration"}
+CLASSES = {"GPT2": "GPT2LMHeadModel", "Bert": "BertForMaskedLM", "Roberta": "RobertaForMaskedLM", "ViT": "ViTForImageClassification", "T5": "T5ForConditionalGeneration", "Whisper": "WhisperForConditionalGeneration"}
 
 
 def run(model_name, phase="train", batch=1, seq=1024, attention="sdpa", precision="pure", recompute=False, compiled=False, context=0, trace=False, fit=False, optimizer="fused", long=False):
@@ -135,6 +152,45 @@ RUNS = [
     run("gpt2-medium", batch=8, seq=1024, compiled=True, precision="mixed"),
 ]
 
+# A second list, measured after the model was built and for judging alone: other models, sizes and batches, and a few of the first list again for the noise between two sessions.
+MORE = [
+    run("gpt2", batch=16, seq=1024),
+    run("llama-3.2-1b", batch=8, seq=2048),
+    run("bert-large", phase="forward", batch=64, seq=512),
+    run("tinyllama", batch=8, seq=1024),
+    run("tinyllama", batch=4, seq=2048, precision="mixed"),
+    run("smollm-360m", batch=16, seq=1024),
+    run("phi3-mini", batch=1, seq=2048),
+    run("phi3-mini", phase="forward", batch=4, seq=1024),
+    run("qwen3-1.7b", batch=4, seq=1024),
+    run("qwen2.5-3b", batch=2, seq=2048, recompute=True),
+    run("gemma-2b", batch=2, seq=1024),
+    run("gpt2-odd", batch=8, seq=768),
+    run("gpt2-odd", batch=8, seq=768, attention="eager"),
+    run("gpt2-large", batch=8, seq=512, precision="mixed"),
+    run("gpt2-medium", phase="forward", batch=16, seq=512, attention="eager"),
+    run("llama-12b", batch=2, seq=4096, recompute=True),
+    run("pythia-160m", batch=32, seq=1024),
+    run("pythia-2.8b", batch=2, seq=2048),
+    run("opt-350m-wide", batch=16, seq=512),
+    run("opt-1.3b", batch=4, seq=1024, precision="mixed"),
+    run("bloom-560m", batch=4, seq=1024, attention="eager"),
+    run("falcon-1b", batch=4, seq=1024),
+    run("bert-base", batch=128, seq=256),
+    run("roberta-base", phase="forward", batch=128, seq=256),
+    run("vit-base", batch=256, seq=197),
+    run("t5-base", batch=16, seq=512),
+    run("whisper-small", phase="forward", batch=16, seq=1),
+    run("qwen3-moe-6l", batch=2, seq=1024),
+    run("gpt-oss-4l", batch=1, seq=1024, attention="eager"),
+    run("mixtral-4l", phase="forward", batch=4, seq=1024),
+    run("mistral-7b", phase="prefill", batch=8, seq=512),
+    run("llama-3.2-3b", phase="prefill", batch=8, seq=1024),
+    run("qwen2.5-1.5b", phase="prefill", batch=16, seq=512),
+    run("tinyllama", batch=8, seq=1024, compiled=True),
+    run("opt-125m", batch=32, seq=512, compiled=True),
+]
+
 
 def name_of(r):
     parts = [r["model"], r["phase"], f"b{r['batch']}", f"c{r['context']}" if r["phase"] == "decode" else f"s{r['seq']}"]
@@ -178,6 +234,10 @@ def make_step(r, config, net):
     if cls == "ViT":
         inputs = {"pixel_values": torch.randn(r["batch"], 3, 224, 224, device=device, dtype=torch.float32 if r["precision"] == "mixed" else torch.bfloat16)}
         labels = torch.randint(0, 2, (r["batch"],), device=device)
+    elif cls == "Whisper":
+        inputs = {"input_features": torch.randn(r["batch"], config.num_mel_bins, 2 * config.max_source_positions, device=device, dtype=torch.bfloat16),
+                  "decoder_input_ids": torch.randint(3, vocab, (r["batch"], 448), device=device)}
+        labels = inputs["decoder_input_ids"].clone()
     else:
         inputs = {"input_ids": torch.randint(3, vocab, (r["batch"], max(1, r["seq"])), device=device)}
         labels = inputs["input_ids"].clone()
@@ -355,6 +415,7 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--only", default="")
     parser.add_argument("--budget", type=float, default=1e9)
+    parser.add_argument("--more", action="store_true", help="the second list")
     args = parser.parse_args()
     words = [w for w in args.only.split(",") if w]
     start = time.time()
@@ -375,7 +436,7 @@ def main():
             tarfile.open(os.path.join(args.out, "traces.tar"), "w") as traces:
         writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore")
         writer.writeheader()
-        for r in RUNS:
+        for r in MORE if args.more else RUNS:
             if words and not any(w in name_of(r) for w in words):
                 continue
             row = dict(id=name_of(r), **r)
