@@ -141,11 +141,15 @@ Result<void> fit_gemm(DeviceFitter& fitter, const Rows& rows, const Machine& mac
   std::sort(order.rbegin(), order.rend());
   for (const auto& [count, dtype] : order) {
     const std::string name(name_of(dtype)), prefix = "gemm." + (bits_of(dtype) == 8 && name.substr(0, 3) == "fp8" ? std::string("fp8") : name) + ".";
-    std::vector<Candidate> candidates = {{prefix + "eta", "gemm.eta", 0.15, 1.05, 0.85},
+    std::vector<Candidate> candidates = {{prefix + "eta", "gemm.eta", 0.15, dtype == DType::fp32 ? 1.0 : 1.05, 0.85},
                                          {prefix + "epilogue_cycles", "gemm.epilogue_cycles", 0.2, 6, 1},
                                          {prefix + "operand_efficiency", "gemm.operand_efficiency", 0.25, 1, 0.85},
                                          {prefix + "latency_scale", "gemm.latency_scale", 0.2, 4, 1}};
-    if (dtype == DType::tf32) candidates.push_back({prefix + "transpose_cost", "", 0, 1, 0.1});
+    if (dtype == DType::fp32) {
+      candidates.push_back({prefix + "fragment_cost", "", 0, 4, 1.7});
+      if (machine.calibration.find(prefix + "sustained_fraction")) candidates.push_back({prefix + "sustained_fraction", "", 0.5, 1, 1});
+    }
+    if (dtype == DType::tf32) candidates.push_back({prefix + "transpose_cost", "", 0, 2, 1});
     if (dtype == order.front().second) append(candidates, shared_candidates(machine));
     append(candidates, protocol_candidates());
     const std::string family = "gemm." + name;
@@ -158,11 +162,13 @@ Result<void> fit_gemm(DeviceFitter& fitter, const Rows& rows, const Machine& mac
     std::vector<Candidate> rates;
     for (const KernelFamily& f : machine.catalogue.families) {
       const bool has = std::find(f.dtypes.begin(), f.dtypes.end(), dtype) != f.dtypes.end();
-      if (!has || f.rate >= 1) continue;
+      if (!has || f.min_alignment * bytes_of(dtype) >= 16) continue;
       rates.push_back({"gemm.family." + f.name + ".rate", "", 0.03, 1, f.rate});
       rates.push_back({"gemm.family." + f.name + ".latency_scale", "", 0.2, 5, 1});
+      rates.push_back({"gemm.family." + f.name + ".copy_cycles", "gemm.copy_cycles", 0.5, 20, 5});
       rates.push_back({"gemm.family." + f.name + ".nt_slowdown", "", 1, 3, 1.2});
     }
+    if (dtype == order.front().second) rates.push_back({"gemm.line_split", "", 0, 2, 0.5});
     append(rates, protocol_candidates());
     if (auto done = fitter.block(
             "gemm " + name + " misaligned", [&](const FitRow& row) { return row.family == family + ".misaligned"; }, rates);

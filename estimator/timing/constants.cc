@@ -75,10 +75,16 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
   }
 
   for (std::size_t i = 0; i < kDTypeCount; ++i) {
+    const std::string group = "gemm." + std::string(group_of(static_cast<DType>(i)));
+    constants.gemm[i].fragment_cost = lookup.find(group + ".fragment_cost").value_or(0);
+    constants.gemm[i].sustained_fraction = lookup.find(group + ".sustained_fraction").value_or(lookup.find("clock.sustained_fraction").value_or(1));
     constants.gemm[i].transpose_cost = lookup.find("gemm." + std::string(group_of(static_cast<DType>(i))) + ".transpose_cost").value_or(0);
     constants.gemm[i].latency_scale = lookup.find("gemm." + std::string(group_of(static_cast<DType>(i))) + ".latency_scale").value_or(latency_scale);
   }
+  const double copy_cycles = lookup.find("gemm.copy_cycles").value_or(0);
+  constants.line_split = lookup.find("gemm.line_split").value_or(0);
   for (const KernelFamily& family : machine.catalogue.families) {
+    constants.family_copy_cycles.push_back(lookup.find("gemm.family." + family.name + ".copy_cycles").value_or(copy_cycles));
     constants.family_rate.push_back(lookup.find("gemm.family." + family.name + ".rate").value_or(family.rate));
     constants.family_nt_slowdown.push_back(std::max(1.0, lookup.find("gemm.family." + family.name + ".nt_slowdown").value_or(1)));
     // Kernels of an older generation have pipelines of their own: what the current one's loop hides says nothing about theirs.

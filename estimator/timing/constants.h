@@ -20,7 +20,9 @@ struct GemmConstants {
   double epilogue_overlap = 0;    // share of the epilogue that runs under the next tile's main loop
   double operand_efficiency = 1;  // share of the data-sheet DRAM bandwidth that operand tiles reach
   double latency_scale = 1;       // loop latency relative to the catalogue's
-  double transpose_cost = 0;      // of a step for each operand that does not run along k, where tensor cores only take operands along k
+  double fragment_cost = 0;       // CUDA cores: multiply-add slots that an element loaded from shared memory takes; a thread's share of the tile says how many each one serves
+  double sustained_fraction = 1;  // sustained over burst throughput: CUDA cores draw less power than tensor cores
+  double transpose_cost = 0;      // where tensor cores only take operands along k: exposed share of the shared-memory time that turning an operand takes
 };
 
 struct AttentionConstants {
@@ -52,6 +54,8 @@ struct Constants {
   std::array<AttentionConstants, kAttentionKernels> attention;
   double attention_vector_ops = 0;                // vector instructions per score besides the exponential
   std::vector<double> family_rate;                // of the catalogue's families, in its order: share of the peak that their instructions reach
+  std::vector<double> family_copy_cycles;         // likewise: cycles that one warp's copy instruction narrower than 16 bytes holds an SM
+  double line_split = 0;                          // extra cost of such copies where rows begin inside a line of 128 bytes
   std::vector<double> family_latency_scale;       // likewise: loop latency relative to the catalogue's; 0: GemmConstants::latency_scale
   std::vector<double> family_nt_slowdown;         // likewise: at least 1, of a step whose operands both run along k
   double warm_operands = 0;                       // protocol: share of the operands that a repeated call finds in L2, as far as L2 can hold them

@@ -16,8 +16,11 @@ constexpr double kSectorBytes = 32;           // of a DRAM or L2 transaction; al
 constexpr double kSharedBytesPerClock = 128;  // 32 banks of 4 bytes, every generation since Volta (CUDA C++ Programming Guide, shared memory)
 constexpr int kAlignmentBytes = 16;           // widest copy instruction and TMA's stride rule
 constexpr int kKStepBytes = 128;              // of a K step where the catalogue does not say: one swizzled row of shared memory
+constexpr double kWarp = 32;
+constexpr int kLineBytes = 128;  // of L1 and L2: what a warp's 4-byte copies fill
 constexpr int kMaxStages = 16;
 constexpr double kOperandRegisters = 8192;   // of a CTA besides its accumulators: 128 threads with 64 registers for addresses and fragments
+constexpr double kTwoGroupArea = 32768, kWholeGroupArea = 4096;  // tiles of CUDA cores from which CTAs have 256 and 128 threads; below 64 (tile and warp counts in kernel names)
 constexpr double kLeastSplitK = 256;         // a shorter K is never split
 constexpr double kSplitBelowFill = 2.0 / 3;  // K is split only when tiles fill less than this share of the CTAs that run at once
 
@@ -61,8 +64,9 @@ struct GemmModel::Shape {
   double c_factor;             // times that C is moved: 2 when it accumulates
   bool single_launch;          // grouped: K is not split
   double l2_factor;            // 1 + sector split
+  double a_copy_factor, b_copy_factor;  // 1 + what rows that begin inside a line cost narrow copies
   bool both_along_k;           // layout nt
-  double transposed;           // 1 + cost of operands that do not run along k
+  bool a_turned, b_turned;     // operands that do not run along k
   double clock_hz;
   double a_bytes, b_bytes, c_bytes;
   double operand_bandwidth, l2_panel_bytes, warm_bytes;
@@ -115,6 +119,7 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
     if (source != &generic) {
       const auto place = static_cast<std::size_t>(source - machine.catalogue.families.data());
       family.rate = constants_.family_rate[place];
+      family.copy_cycles = constants_.family_copy_cycles[place];
       family.nt_slowdown = constants_.family_nt_slowdown[place];
       if (constants_.family_latency_scale[place] > 0) latency_scale = constants_.family_latency_scale[place];
     } else {
@@ -142,11 +147,29 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
       const int by_registers = static_cast<int>(device_.registers_per_sm / (static_cast<double>(tile.m) * tile.n / sharing + kOperandRegisters));
       tile.ctas = std::clamp(std::min(by_memory, by_registers), 1, std::max(1, source->max_ctas_per_sm));
       tile.mma_cycles = 2.0 * tile.m * tile.n * tile.k / sharing / (rate.flop_per_clock_per_sm * eta * family.rate);
+      // CUDA cores read both operands of a thread's square share of the tile from shared memory for every k: the smaller the share, the more reads a multiply-add needs.
+      if (!source->tensor_cores) {
+        const double area = static_cast<double>(tile.m) * tile.n, share = area / (area >= kTwoGroupArea ? 256 : area >= kWholeGroupArea ? 128 : 64);
+        tile.mma_cycles *= 1 + math.constants.fragment_cost * 2 / std::sqrt(share);
+      }
       // Warp-level MMA reads its fragments from shared memory once per warp (a tile of at most 64 x 64) and writes each stage once; tensor cores that read shared memory
       // themselves (Hopper on) are not held up by it.
       if (source->tensor_cores && !source->persistent) {
         const double high = std::max(2.0, tile.m / 64.0), wide = std::max(2.0, tile.n / 64.0);
         tile.shared_cycles = (wide * tile.m + high * tile.n + tile.m + tile.n) * tile.k * element_bytes / kSharedBytesPerClock;
+      }
+      // Copies narrower than 16 bytes: a warp's instruction moves 32 of them, and issuing them holds the tensor cores up.
+      const double narrow_bytes = source->min_alignment * element_bytes;
+      if (source->tensor_cores && narrow_bytes < kAlignmentBytes) {
+        const double instructions_per_row = tile.k * element_bytes / (narrow_bytes * kWarp);
+        tile.copy_a_cycles = tile.m * instructions_per_row * family.copy_cycles;
+        tile.copy_b_cycles = tile.n * instructions_per_row * family.copy_cycles;
+      }
+      // Tensor cores that take operands along k only: what multiplies from registers (B) is turned on its one way there, what multiplies from shared memory (A) is read and written
+      // once more.
+      if (source->persistent) {
+        tile.turn_a_cycles = math.constants.transpose_cost * 2 * tile.m * tile.k * element_bytes / kSharedBytesPerClock;
+        tile.turn_b_cycles = math.constants.transpose_cost * tile.n * tile.k * element_bytes / kSharedBytesPerClock;
       }
       // Two CTAs of a cluster receive the operand that they share by one load: half of the tile's shorter side is saved. Pairs of SMs with one tile have this in stage_bytes.
       const double side = tile.m + tile.n, shared = source->persistent && source->sms_per_tile == 1 ? std::min(tile.m, tile.n) / 2.0 : 0;
@@ -192,8 +215,9 @@ GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const 
   // The busiest SM runs its tiles in groups of as many CTAs as fit; a group's K steps take the longest of tensor, L2 and latency time.
   const std::int64_t ctas = family.persistent ? 1 : std::min<std::int64_t>(tile.ctas, busiest);
   const std::int64_t groups = ctas == 1 ? busiest : busiest / ctas, rest = busiest - groups * ctas;
-  const double mma = tile.mma_cycles * (s.both_along_k ? family.nt_slowdown : 1) * (family.persistent ? s.transposed : 1);
-  const double per_cta = std::max({mma, tile.shared_cycles, tile.l2_cycles * s.l2_factor});
+  const double mma = tile.mma_cycles * (s.both_along_k ? family.nt_slowdown : 1) + (s.a_turned ? tile.turn_a_cycles : 0) + (s.b_turned ? tile.turn_b_cycles : 0);
+  const double copies = tile.copy_a_cycles * s.a_copy_factor + tile.copy_b_cycles * s.b_copy_factor;
+  const double per_cta = std::max({mma + copies, tile.shared_cycles, tile.l2_cycles * s.l2_factor});
   const double out_bytes = split > 1 ? 4.0 : s.out_bytes * s.c_factor;
   double cycles =
       static_cast<double>(groups) * steps * std::max(static_cast<double>(ctas) * per_cta, tile.latency_cycles) + cost.busiest * tile.epilogue_cycles_per_byte * out_bytes;
@@ -268,7 +292,8 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   s.c_factor = shape.accumulate ? 2 : 1;
   s.single_launch = shape.grouped;
   s.both_along_k = shape.layout == GemmLayout::nt;
-  s.transposed = 1 + math.constants.transpose_cost * (shape.layout == GemmLayout::nt ? 0 : shape.layout == GemmLayout::tn ? 2 : 1);
+  s.a_turned = shape.layout == GemmLayout::tn || shape.layout == GemmLayout::tt;
+  s.b_turned = shape.layout == GemmLayout::nn || shape.layout == GemmLayout::tn;
   s.constants = math.constants;
   s.a_bytes = s.m * s.k * s.in_bytes;
   s.b_bytes = s.k * s.n * s.in_bytes;
@@ -281,11 +306,14 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   const bool split_sectors = pitch_alignment(leading_a(shape), s.in_bytes, 32) < 32 || pitch_alignment(leading_b(shape), s.in_bytes, 32) < 32;
   s.l2_factor = split_sectors ? 1 + constants_.sector_split : 1;
 
+  const auto copy_factor = [&](std::int64_t leading) { return pitch_alignment(leading, s.in_bytes, kLineBytes) < kLineBytes ? 1 + constants_.line_split : 1; };
+  s.a_copy_factor = copy_factor(leading_a(shape)), s.b_copy_factor = copy_factor(leading_b(shape));
+
   const double burst_hz = math.clock_hz * constants_.clock_factor;
-  s.clock_hz = burst_hz * (clocks == ClockState::sustained ? constants_.sustained_fraction : 1);
+  s.clock_hz = burst_hz * clock_fraction(s.constants.sustained_fraction, constants_, clocks, 0);
   Cost best = cheapest(s, math, alignment);
   if (best.tile == nullptr) return time;
-  const double fraction = clock_fraction(constants_, clocks, best.time_s);
+  const double fraction = clock_fraction(s.constants.sustained_fraction, constants_, clocks, best.time_s);
   if (clocks == ClockState::automatic && fraction < 1) {
     s.clock_hz = burst_hz * fraction;
     best = evaluate(s, *best.family, *best.tile, static_cast<std::int64_t>(best.tiles) / best.split, best.split);

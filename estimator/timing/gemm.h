@@ -29,6 +29,9 @@ class GemmModel {
     double mma_cycles;                // of one K step at the family's steady rate
     double shared_cycles;             // of one K step's traffic between shared memory and registers or tensor cores
     double l2_cycles;                 // of one K step's loads from L2
+    double copy_a_cycles, copy_b_cycles;  // of one K step's narrow copies
+    double turn_a_cycles;             // of one K step: turning an operand that does not run along k
+    double turn_b_cycles;
     double latency_cycles;            // least time of one K step: load latency over the stages in flight
     double fill_cycles;               // first load
     double epilogue_cycles_per_byte;  // to write a tile whose elements have one byte
@@ -38,6 +41,7 @@ class GemmModel {
     std::string_view name;
     int min_alignment, max_alignment;
     bool single, batched;
+    double copy_cycles = 0;  // of an SM for one warp's copy instruction narrower than 16 bytes
     double nt_slowdown;  // of a step whose operands both run along k
     double rate;         // instruction rate, relative to the dtype's peak
     bool persistent;
