@@ -117,6 +117,7 @@ class DeviceFitter {
 std::vector<Candidate> shared_candidates(const Machine& machine) {
   const double burst_s = machine.calibration.find("clock.burst_s").value_or(1e-3);
   return {{"l2.bytes_per_clock_per_sm", "", 15, 400, 64, "1", false, 150},
+          {"gemm.store_split", "", 0, 2, 0.3},
           {"split_k.reduce_s", "", 2e-7, 1e-5, 2e-6, "s"},
           {"clock.sustained_fraction", "", 0.3, 1, 0.9, "1", false, 0.55},
           {"clock.burst_s", "", burst_s / 4, 2e-2, 1e-3, "s", false, 3e-3},

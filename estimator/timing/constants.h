@@ -40,6 +40,7 @@ struct Constants {
   std::array<GemmConstants, kDTypeCount> gemm;
   double combine_p = 3;                  // exponent of the norm that joins the core time and the DRAM time of a GEMM
   double sector_split = 0;               // extra L2 traffic of rows whose pitch is a multiple of 16 but not of 32 bytes
+  double store_split = 0;                // extra cost of storing C where its pitch is not a multiple of 32 bytes: sectors are written in part
   double l2_bytes_per_clock_per_sm = 0;  // 0: not limiting
   double l2_panel_share = 0.5;           // share of L2 that holds panels for re-use
   double split_k_reduce_s = 0;           // launch of the reduction kernel
