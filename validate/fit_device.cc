@@ -205,27 +205,56 @@ Result<void> fit_attention(DeviceFitter& fitter, const Rows& rows, const Machine
   return {};
 }
 
-Result<void> fit_streams(DeviceFitter& fitter, const Rows& rows) {
-  const auto streams = [](const FitRow& row) {
-    return row.call.kernel != KernelClass::gemm && row.call.kernel != KernelClass::attention && row.call.kernel != KernelClass::collective;
-  };
-  std::vector<Candidate> candidates = {{"dram.efficiency", "", 0.4, 1, 0.9}, {"sm.bytes_per_clock", "", 10, 200, 64}};
-  for (const KernelClass kernel : {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::embedding, KernelClass::cross_entropy,
-                                   KernelClass::optimizer, KernelClass::pointwise}) {
+// A list of streaming classes that a device's rows have, each with its bandwidth and, where it may have one, a fixed part.
+void append_classes(std::vector<Candidate>& candidates, const Rows& rows, std::initializer_list<KernelClass> kernels, bool own) {
+  for (const KernelClass kernel : kernels) {
     const std::string name(name_of(kernel));
     const auto any = [&](Pass pass) { return std::any_of(rows.begin(), rows.end(), [&](const FitRow& row) { return row.call.kernel == kernel && row.call.pass == pass; }); };
     for (const Pass pass : {Pass::fwd, Pass::bwd}) {
       if (!any(pass)) continue;
       const std::string prefix = name + (pass == Pass::bwd ? ".bwd" : "");
-      candidates.push_back({prefix + ".efficiency", pass == Pass::fwd ? "dram.efficiency" : name + ".efficiency", 0.1, 1, 0.8});
+      candidates.push_back({prefix + ".efficiency", pass == Pass::fwd ? "dram.efficiency" : name + ".efficiency", 0.1, own ? 1.1 : 1, 0.8});
       // Pointwise kernels are one launch of CTAs that are all alike; the others may add a kernel, or have a longest CTA.
       if (kernel == KernelClass::pointwise) continue;
-      candidates.push_back({prefix + ".fixed_s", "", 0, 2e-5, 0, "s"});
-      candidates.push_back({prefix + ".floor_s", "", 1e-7, 1e-4, 1e-6, "s", false, kernel == KernelClass::optimizer ? 3e-5 : 1.2e-5});
+      candidates.push_back({prefix + ".fixed_s", "", own ? -2e-6 : 0, 2e-5, 0, "s"});
+      if (!own) candidates.push_back({prefix + ".floor_s", "", 1e-7, 1e-4, 1e-6, "s", false, kernel == KernelClass::optimizer ? 3e-5 : 1.2e-5});
     }
   }
+}
+
+Result<void> fit_streams(DeviceFitter& fitter, const Rows& rows) {
+  const auto streams = [](const FitRow& row) {
+    return row.call.kernel != KernelClass::gemm && row.call.kernel != KernelClass::attention && row.call.kernel != KernelClass::collective;
+  };
+  // Own kernels first: pointwise ones tell what all share.
+  const auto own = [&](const FitRow& row) { return streams(row) && row.call.impl == Impl::rooftile; };
+  if (std::any_of(rows.begin(), rows.end(), own)) {
+    std::vector<Candidate> shared = {{"dram.latency_s", "", 1e-7, 3e-6, 6e-7, "s"},
+                                     {"dram.write_cost", "", 0, 1, 0.28},
+                                     {"stream.convert_s", "", 0, 2e-7, 2.8e-8, "s"},
+                                     {"stream.flop_s", "", 0, 5e-8, 3e-9, "s"},
+                                     {"stream.flop_slots", "", 1, 12, 4}};
+    append_classes(shared, rows, {KernelClass::pointwise}, true);
+    append(shared, {{"protocol.stream_launch_s", "protocol.launch_s", 1e-7, 6e-5, 2e-6, "s", true}});
+    if (auto done = fitter.block(
+            "pointwise", [&](const FitRow& row) { return own(row) && row.call.kernel == KernelClass::pointwise; }, shared);
+        !done)
+      return done;
+    std::vector<Candidate> others = {{"stream.step_s", "", 1e-7, 5e-6, 1e-6, "s"}, {"sm.bytes_per_clock", "", 10, 200, 64}};
+    append_classes(others, rows,
+                   {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::row_sum, KernelClass::embedding,
+                    KernelClass::cross_entropy, KernelClass::optimizer},
+                   true);
+    if (auto done = fitter.block("own streams", own, others); !done) return done;
+  }
+  const auto foreign = [&](const FitRow& row) { return streams(row) && row.call.impl != Impl::rooftile; };
+  std::vector<Candidate> candidates = {{"dram.efficiency", "", 0.4, 1, 0.9}, {"sm.bytes_per_clock", "", 10, 200, 64}};
+  append_classes(candidates, rows,
+                 {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::embedding, KernelClass::cross_entropy,
+                  KernelClass::optimizer, KernelClass::pointwise},
+                 false);
   append(candidates, {{"protocol.stream_launch_s", "protocol.launch_s", 1e-7, 6e-5, 2e-6, "s", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}});
-  return fitter.block("streams", streams, candidates);
+  return fitter.block("streams", foreign, candidates);
 }
 
 // Sizes that the rows of a family span.

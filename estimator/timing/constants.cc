@@ -105,6 +105,11 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
   constants.attention_call_s = lookup.find("protocol.attention_call_s").value_or(0);
   constants.kv_write = lookup.find("protocol.kv_write").value_or(0);
   constants.dram_latency_s = lookup.get("dram.latency_s", 0);
+  constants.dram_write_cost = lookup.find("dram.write_cost").value_or(0);
+  constants.stream_step_s = lookup.find("stream.step_s").value_or(constants.dram_latency_s);
+  constants.stream_convert_s = lookup.find("stream.convert_s").value_or(0);
+  constants.stream_flop_s = lookup.find("stream.flop_s").value_or(0);
+  constants.stream_flop_slots = lookup.find("stream.flop_slots").value_or(1);
   constants.stream_efficiency = lookup.get("dram.efficiency", 1);
   constants.sm_bytes_per_clock = lookup.get("sm.bytes_per_clock", 0);
   constants.sustained_fraction = lookup.get("clock.sustained_fraction", 1);

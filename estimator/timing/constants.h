@@ -47,6 +47,11 @@ struct Constants {
   double launch_s = 0;                   // from one kernel's end to the next one's first instruction, and its drain
   double stream_launch_s = 0;            // the same for kernels that stream: they are small and start faster
   double dram_latency_s = 0;             // first load of a memory-bound kernel
+  double dram_write_cost = 0;            // own kernels: extra cost of written bytes where a kernel reads too
+  double stream_step_s = 0;              // own kernels: one dependent round of a CTA
+  double stream_convert_s = 0;           // own kernels: a thread's time for one 16-bit element beside its arithmetic
+  double stream_flop_s = 0;              // own kernels: a thread's time for one FLOP of an element
+  double stream_flop_slots = 1;          // own kernels: issue slots of a FLOP, address arithmetic and conversions included
   double stream_efficiency = 1;          // long streams
   double sm_bytes_per_clock = 0;         // most that one SM moves; 0: not limiting
   double sustained_fraction = 1;         // sustained over burst tensor throughput
