@@ -12,6 +12,8 @@ namespace {
 constexpr double kVectorBytes = 16, kWarp = 32;
 constexpr double kThreadsPerSm = 2048, kCtasPerSm = 32;
 
+constexpr double kSerial = 0.65;  // share of a round that the next one waits for, in loops whose loads are not all asked for before the first is used
+
 double whole(double a, double b) { return std::ceil(a / b); }
 
 double resident(const Device& device, double threads, double registers) {
@@ -129,7 +131,7 @@ StreamPlan plan_sums(const KernelCall& call, const Device& device) {
     const double vectors = cols / vec, width = vectors <= 256 ? 32 : vectors <= 2048 ? 256 : 1024, groups = width >= 256 ? 1 : 8;
     const double ctas = whole(rows, groups);
     plan.busy_sms = std::min<double>(device.sms, ctas);
-    plan.steps = whole(ctas, device.sms * resident(device, width * groups, 32)) * whole(vectors, width * 4);
+    plan.steps = 1 + (whole(ctas, device.sms * resident(device, width * groups, 32)) * whole(vectors, width) - 1) * kSerial;
     return plan;
   }
   // 32 vectors of columns by a share of the rows, 8 rows at a time, 4 in flight; the last CTA of a column adds the shares up.
@@ -150,7 +152,7 @@ StreamPlan plan_tables(const KernelCall& call, const Device& device) {
     const double vec = forward ? (std::fmod(hidden, full) == 0 ? full : 1) : std::fmod(hidden, 4) == 0 ? 4 : 1, vectors = hidden / vec;
     const double width = !forward ? 128 : vectors <= 64 ? 32 : vectors <= 256 ? 64 : 128, ctas = whole(tokens, 256 / width);
     plan.busy_sms = std::min<double>(device.sms, ctas);
-    plan.steps = whole(ctas, device.sms * 8.0) * whole(vectors, width * 4) + 1;  // the id is read before the row
+    plan.steps = 1 + whole(ctas, device.sms * 8.0) * whole(vectors, width) * kSerial;  // the id is read before the row
     return plan;
   }
   const CrossEntropyShape& s = call.cross_entropy();
@@ -177,8 +179,10 @@ StreamPlan plan_elements(const KernelCall& call, const Device& device) {
   }
   const PointwiseShape& s = call.pointwise();
   const double element = std::max(2.0, s.kind == PointwiseKind::cast ? std::max(bytes_of(call.dtype), bytes_of(s.to)) : bytes_of(call.dtype));
-  plan.chain_elements = 2 * kVectorBytes / element;
-  const double ctas = whole(static_cast<double>(s.numel), 256 * plan.chain_elements);
+  const double elements = 2 * kVectorBytes / element;  // of a thread
+  const bool plain = s.kind == PointwiseKind::fill || s.kind == PointwiseKind::cast || s.kind == PointwiseKind::rotary;
+  plan.chain_elements = plain ? 0 : elements;
+  const double ctas = whole(static_cast<double>(s.numel), 256 * elements);
   plan.busy_sms = std::min<double>(device.sms, ctas);
   plan.steps = whole(ctas, device.sms * 6.0);
   plan.reads = s.kind != PointwiseKind::fill;
