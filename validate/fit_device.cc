@@ -196,6 +196,8 @@ Result<void> fit_attention(DeviceFitter& fitter, const Rows& rows, const Machine
                                          {prefix + own + "tile_s", "attention.tile_s", 1e-7, 1e-5, 2.5e-6, "s"}};
     if (pass == Pass::fwd)
       append(candidates, {{prefix + "combine_s", "attention.combine_s", 5e-7, 1e-5, 3e-6, "s"}, {prefix + "decode.efficiency", "attention.decode.efficiency", 0.3, 1, 0.75}});
+    if (pass == Pass::fwd) append(candidates, {{prefix + "fwd.wide_head", "", 0, 0.7, 0.2}, {prefix + "decode.wide_head", "", 0, 0.7, 0.2}});
+    if (pass == Pass::fwd && kernel == AttentionKernel::cudnn) append(candidates, {{prefix + "prepare_s", "", 0, 5e-6, 1.5e-6, "s"}});
     if (pass == Pass::bwd) append(candidates, {{prefix + "bwd.wide_head", "", 0.2, 1, 0.8}});
     append(candidates,
            {{"protocol.attention_call_s", "", 0, 3e-5, 0, "s", true}, {"protocol.kv_write", "", 0, 1, 0, "1", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}});

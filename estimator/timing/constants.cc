@@ -129,6 +129,9 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
     a.bwd_wide_head = lookup.find(prefix + "bwd.wide_head").value_or(1);
     a.tile_s = lookup.get_either(prefix + "tile_s", "attention.tile_s", 0);
     a.bwd_tile_s = lookup.find(prefix + "bwd.tile_s").value_or(a.tile_s);
+    a.fwd_wide_head = lookup.find(prefix + "fwd.wide_head").value_or(0);
+    a.decode_wide_head = lookup.find(prefix + "decode.wide_head").value_or(0);
+    a.prepare_s = lookup.find(prefix + "prepare_s").value_or(0);
     a.combine_s = lookup.get_either(prefix + "combine_s", "attention.combine_s", 0);
     a.decode_efficiency = lookup.get_either(prefix + "decode.efficiency", "attention.decode.efficiency", 1);
     a.tile_tail = lookup.get_either(prefix + "tile_tail", "attention.tile_tail", 0);

@@ -26,14 +26,16 @@ struct GemmConstants {
 };
 
 struct AttentionConstants {
-  double fwd_efficiency = 1, bwd_efficiency = 1;  // share of the MMA rate in the steady loop
-  double bwd_overlap_p = 1;                       // overlap_p of the backward kernel
-  double bwd_wide_head = 1;                       // rate of the backward loop for heads above 128, whose accumulators do not fit, relative to smaller ones
-  double overlap_p = 1;                           // exponent of the norm that joins MMA and softmax: 1 one after the other, large: the longer hides the other
-  double tile_s = 0, bwd_tile_s = 0;              // not overlapped start and end of a tile
-  double combine_s = 0;                           // second kernel of a decode whose keys are split
-  double decode_efficiency = 1;                   // share of the bandwidth that a decode's KV stream reaches
-  double tile_tail = 0;                           // share of the longest tile that the last wave adds under a causal mask (0: perfectly balanced schedule)
+  double fwd_efficiency = 1, bwd_efficiency = 1;   // share of the MMA rate in the steady loop
+  double bwd_overlap_p = 1;                        // overlap_p of the backward kernel
+  double bwd_wide_head = 1;                        // rate of the backward loop for heads above 128, whose accumulators do not fit, relative to smaller ones
+  double overlap_p = 1;                            // exponent of the norm that joins MMA and softmax: 1 one after the other, large: the longer hides the other
+  double tile_s = 0, bwd_tile_s = 0;               // not overlapped start and end of a tile
+  double fwd_wide_head = 0, decode_wide_head = 0;  // loss of rate for heads of 256 relative to those up to 128, in between in proportion
+  double prepare_s = 0;                            // a memset before a kernel with many queries, for its scheduler
+  double combine_s = 0;                            // second kernel of a decode whose keys are split
+  double decode_efficiency = 1;                    // share of the bandwidth that a decode's KV stream reaches
+  double tile_tail = 0;                            // share of the longest tile that the last wave adds under a causal mask (0: perfectly balanced schedule)
 };
 
 struct Constants {

@@ -42,7 +42,8 @@ double extra_reads(const KernelCall& call, const Device& device) {
   return working_set <= device.l2_bytes / 2 ? 0 : rows * row_bytes;
 }
 
-// This project's own kernels: their plan is known (stream_plan.h). Rounds of dependent work are hidden by memory while there is enough to move, and bound from below what there is not.
+// This project's own kernels: their plan is known (stream_plan.h). Rounds of dependent work are hidden by memory while there is enough to move, and bound from below what there is
+// not.
 KernelTime own_time(const KernelCall& call, const Device& device, const Constants& constants) {
   const KernelWork work = work_of(call);
   const StreamPlan plan = plan_of(call, device);
