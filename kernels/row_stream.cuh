@@ -2,7 +2,7 @@
 // (threadIdx.x), a block holds several such groups (threadIdx.y), and there are no more blocks than are resident: each goes on to the rows behind.
 //
 // A row stays as it was read, packed, and is unpacked as often as it is looked at: registers are what limits the rows on their way. Rows of any length are read in aligned vectors
-// of 16 bytes. Where a row does not begin at one (ODD), its first and last vector hold elements of its neighbours too; they are masked, and stored element by element.
+// of 16 bytes. Where a row does not begin at one, its first and last vector hold elements of its neighbours too; they are masked, and stored element by element.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +58,7 @@ unsigned resident_blocks(Kernel kernel, int threads, std::int64_t wanted) {
 }
 
 // This thread's part of a row.
-template <typename T, int PER, bool ODD>
+template <typename T, int PER>
 struct StreamRow {
   static constexpr int VEC = 16 / static_cast<int>(sizeof(T));
   Vector<T, VEC> part[PER];
@@ -69,7 +69,7 @@ struct StreamRow {
   // `row` beyond the matrix: not valid. What is not read is `beyond`.
   __device__ __forceinline__ void ask(const T* matrix, std::int64_t row, int cols, bool valid, float beyond) {
     const std::int64_t begin = row * cols;
-    lead = ODD ? static_cast<int>(begin % VEC) : 0;
+    lead = static_cast<int>(begin % VEC);
     const T* from = matrix + begin - lead;
 #pragma unroll
     for (int j = 0; j < PER; ++j) {
@@ -84,15 +84,13 @@ struct StreamRow {
   }
   // Elements of the neighbours become `beyond`. Waits for what was asked for.
   __device__ __forceinline__ void mask(int cols, float beyond) {
-    if constexpr (ODD) {
 #pragma unroll
-      for (int j = 0; j < PER; ++j) {
-        const int at = first_of(j) - lead;
-        if (at >= 0 && at + VEC <= cols) continue;
+    for (int j = 0; j < PER; ++j) {
+      const int at = first_of(j) - lead;
+      if (at >= 0 && at + VEC <= cols) continue;
 #pragma unroll
-        for (int i = 0; i < VEC; ++i)
-          if (at + i < 0 || at + i >= cols) part[j].at[i] = from_float<T>(beyond);
-      }
+      for (int i = 0; i < VEC; ++i)
+        if (at + i < 0 || at + i >= cols) part[j].at[i] = from_float<T>(beyond);
     }
   }
   __device__ __forceinline__ float value(int j, int i) const { return to_float(part[j].at[i]); }
@@ -103,7 +101,7 @@ struct StreamRow {
     T* to = matrix + row * cols + at;
     if (at >= 0 && at + VEC <= cols) {
       store<T, VEC>(to, y);
-    } else if constexpr (ODD) {
+    } else {
 #pragma unroll
       for (int i = 0; i < VEC; ++i)
         if (at + i >= 0 && at + i < cols) to[i] = from_float<T>(y[i]);

@@ -1,5 +1,5 @@
-// Softmax over rows, forward and backward: one read and one write of each element. Rows of up to 32 KiB stream through registers (row_stream.cuh); longer ones are kept in shared
-// memory, as packed as they were read, as long as they fit there.
+// Softmax over rows, forward and backward: one read and one write of each element. Rows of up to 32 KiB are kept in registers (row_group.cuh, and row_stream.cuh where they do not
+// begin at 16 bytes); longer ones in shared memory, as packed as they were read, as long as they fit there.
 #include "kernels/row_group.cuh"
 #include "kernels/row_stream.cuh"
 #include "kernels/rows.h"
@@ -22,9 +22,41 @@ __device__ __forceinline__ MaxSum meet(StreamGroup& group, MaxSum mine) {
   return {top, warp_sum(other.y * __expf(base_of(other.x) - base_of(top)))};
 }
 
-template <typename T, int PER, bool ODD>
-__global__ void __launch_bounds__(kStreamThreads, stream_blocks(PER)) softmax_forward_kernel(const T* x, T* y, std::int64_t rows, int cols) {
-  using Row = StreamRow<T, PER, ODD>;
+// Rows that begin at 16 bytes: one for each group of a block.
+template <typename T, int VEC, int PER>
+__global__ void __launch_bounds__(1024) softmax_forward_kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
+  __shared__ float shared[32 * 8];
+  const RowGroup group{shared};
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  const bool valid = row < rows;
+  float v[PER][VEC];
+  load_row<T, VEC, PER>(x + row * cols, cols, valid, -INFINITY, v);
+  float top = -INFINITY;
+#pragma unroll
+  for (int j = 0; j < PER; ++j)
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) top = fmaxf(top, v[j][i]);
+  top = group.max(top);
+  float sum = 0;
+#pragma unroll
+  for (int j = 0; j < PER; ++j)
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) {
+      v[j][i] = __expf(v[j][i] - top);
+      sum += v[j][i];
+    }
+  const float inverse = 1.0f / group.sum(sum);
+#pragma unroll
+  for (int j = 0; j < PER; ++j)
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) v[j][i] *= inverse;
+  store_row<T, VEC, PER>(y + row * cols, cols, valid, v);
+}
+
+// Rows that begin anywhere stream.
+template <typename T, int PER>
+__global__ void __launch_bounds__(kStreamThreads, stream_blocks(PER)) softmax_forward_odd_kernel(const T* x, T* y, std::int64_t rows, int cols) {
+  using Row = StreamRow<T, PER>;
   __shared__ float2 shared[2][kMostWarps];
   StreamGroup group{shared};
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
@@ -87,7 +119,7 @@ __global__ void __launch_bounds__(1024) softmax_backward_kernel(const T* y, cons
 // The same for rows that begin anywhere.
 template <typename T, int PER>
 __global__ void __launch_bounds__(kStreamThreads, stream_blocks(PER)) softmax_backward_odd_kernel(const T* y, const T* dy, T* dx, std::int64_t rows, int cols) {
-  using Row = StreamRow<T, PER, true>;
+  using Row = StreamRow<T, PER>;
   __shared__ float2 shared[2][kMostWarps];
   StreamGroup group{shared};
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
@@ -283,8 +315,8 @@ std::size_t row_bytes(std::int64_t cols) {
 
 template <typename T>
 void softmax_forward(cudaStream_t stream, const T* x, T* y, std::int64_t rows, std::int64_t cols) {
-  const StreamLaunch launch = plan_stream(cols, sizeof(T));
-  if (launch.per == 0) {
+  const StreamLaunch stream_launch = plan_stream(cols, sizeof(T));
+  if (stream_launch.per == 0) {
     const unsigned grid = static_cast<unsigned>(rows);
     const std::size_t bytes = row_bytes<T>(cols);
     if (grant_shared(softmax_forward_long_kernel<T, true>, bytes))
@@ -293,16 +325,20 @@ void softmax_forward(cudaStream_t stream, const T* x, T* y, std::int64_t rows, s
       softmax_forward_long_kernel<T, false><<<grid, kLongThreads, 0, stream>>>(x, y, cols);
     return;
   }
+  if (stream_launch.odd) {
+    const dim3 block(static_cast<unsigned>(stream_launch.width), static_cast<unsigned>(stream_launch.groups));
+    dispatch_stream(stream_launch, [&]<int PER>() {
+      const auto kernel = softmax_forward_odd_kernel<T, PER>;
+      const unsigned grid = resident_blocks(kernel, stream_launch.width * stream_launch.groups, (rows + stream_launch.groups - 1) / stream_launch.groups);
+      kernel<<<grid, block, 0, stream>>>(x, y, rows, static_cast<int>(cols));
+    });
+    return;
+  }
+  const RowLaunch launch = plan_rows(cols, sizeof(T), 32);
   const dim3 block(static_cast<unsigned>(launch.width), static_cast<unsigned>(launch.groups));
-  const auto run = [&](auto kernel) {
-    const unsigned grid = resident_blocks(kernel, launch.width * launch.groups, (rows + launch.groups - 1) / launch.groups);
-    kernel<<<grid, block, 0, stream>>>(x, y, rows, static_cast<int>(cols));
-  };
-  dispatch_stream(launch, [&]<int PER>() {
-    if (launch.odd)
-      run(softmax_forward_kernel<T, PER, true>);
-    else
-      run(softmax_forward_kernel<T, PER, false>);
+  const unsigned grid = static_cast<unsigned>((rows + launch.groups - 1) / launch.groups);
+  dispatch_rows<T>(launch, [&]<int VEC, int PER>() {
+    if constexpr (VEC > 1) softmax_forward_kernel<T, VEC, PER><<<grid, block, 0, stream>>>(x, y, rows, cols);
   });
 }
 

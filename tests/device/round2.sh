@@ -2,12 +2,14 @@
 # Everything that is measured on one GPU, in one go of less than ten minutes: our own kernels, models validated, the GPU calibrated, the same GPU as if it were unknown, the device
 # tests. Needs the binaries of the preset `cuda`; nothing is built here. Steps do not depend on each other; each is under `timeout`.
 #
-#   tests/device/round2.sh BIN OUT [SECONDS]      BIN: folder of rooftile and rooftile_measure; OUT gets check.txt own.csv validate.csv calibrate.csv calibration.txt mine.txt
+#   tests/device/round2.sh BIN OUT [SECONDS [STEP...]]   BIN: folder of rooftile and rooftile_measure; OUT gets check.txt own.csv validate.csv calibrate.csv calibration.txt mine.txt
+#   tests/device/round2.sh BIN OUT 100 own own-shares gpu-tests                          only these steps: our own kernels, beside what they took before
 set -u
 bin=$(cd "$1" && pwd)
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
 seconds=${3:-555}
+only=" ${*:4} "
 root=$(cd "$(dirname "$0")/../.." && pwd)
 begin=$(date +%s)
 work=$(mktemp -d)
@@ -20,6 +22,7 @@ left() { echo $((seconds - ($(date +%s) - begin))); }
 step() { # NAME NEEDED LIMIT COMMAND...
   local name=$1 needed=$2 limit=$3 start code
   shift 3
+  [ "$only" != "  " ] && [[ "$only" != *" $name "* ]] && return
   if [ "$(left)" -lt "$needed" ]; then
     echo "== $name skipped: $(left) s left" | tee -a "$out/check.txt"
     return
