@@ -48,6 +48,8 @@ constexpr HfFamily kFamilies[] = {
     {.model_type = "deepseek_v3", .class_name = "DeepseekV3Config", .kv_heads = "", .head_dim = "", .defaults = {7168, 61, 128, 0, 0, 18432, 129280, 4096},
      .bias = HfBias::attention_key, .odd = odd_deepseek_v3},
     {.model_type = "olmoe", .class_name = "OlmoeConfig", .defaults = {2048, 16, 16, 0, 0, 2048, 50304, 4096}, .bias = HfBias::attention_key, .odd = odd_olmoe},
+    {.model_type = "phi", .class_name = "PhiConfig", .defaults = {2048, 24, 32, 0, 0, 8192, 51200, 2048}, .norm = kLayer, .default_activation = "gelu_new", .gated = false,
+     .bias = HfBias::all, .odd = odd_phi},
     {.model_type = "phi3", .class_name = "Phi3Config", .defaults = {3072, 32, 32, 0, 0, 8192, 32064, 4096}, .fused_qkv = true, .odd = odd_phi3},
     {.model_type = "bert", .class_name = "BertConfig", .kind = ModelKind::encoder, .kv_heads = "", .head_dim = "", .defaults = {768, 12, 12, 0, 0, 3072, 30522, 512}, .norm = kLayer,
      .position_kind = PositionKind::learned, .default_activation = "gelu", .gated = false, .bias = HfBias::all, .tied = true, .odd = odd_bert},

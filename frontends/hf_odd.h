@@ -24,6 +24,7 @@ void odd_gpt_oss(HfConfig& config);
 void odd_deepseek_v2(HfConfig& config);
 void odd_deepseek_v3(HfConfig& config);
 void odd_olmoe(HfConfig& config);
+void odd_phi(HfConfig& config);
 void odd_phi3(HfConfig& config);
 void odd_bert(HfConfig& config);
 void odd_roberta(HfConfig& config);
