@@ -85,6 +85,16 @@ std::optional<k::Problem> problem_of(const KernelCall& call, std::string& reason
       return k::Rows{k::RowOp::column_sum, call.row().rows, call.row().cols, false, *type};
     case KernelClass::row_sum:
       return k::Rows{k::RowOp::row_sum, call.row().rows, call.row().cols, false, *type};
+    case KernelClass::log_softmax:
+    case KernelClass::softmax_fp32:
+    case KernelClass::nll:
+    case KernelClass::row_mean:
+    case KernelClass::argmax:
+    case KernelClass::topk:
+    case KernelClass::sort:
+    case KernelClass::layernorm_input:
+      reason = fmt::format("there is no {} kernel here; measure PyTorch's", name_of(call.kernel));
+      return std::nullopt;
     case KernelClass::pointwise: {
       const PointwiseShape& s = call.pointwise();
       const auto to = type_of(s.kind == PointwiseKind::cast ? s.to : call.dtype);
