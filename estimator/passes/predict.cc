@@ -64,7 +64,7 @@ OpRow make_row(const StageResult& stage, std::size_t i, const Options& options, 
   if (!lowered.part.empty()) row.name.append(".").append(lowered.part);
   row.op = op.kind;
   row.phase = entry.phase;
-  row.count = segment.repeat * lowered.calls * (entry.per_step ? 1 : options.micro_batches());
+  row.count = segment.repeat * lowered.calls * (entry.per_step || lowered.once ? 1 : options.micro_batches());
   row.call = lowered.call;
   const auto count = static_cast<double>(row.count);
   row.flops = lowered.flops / lowered.calls * row.count;
@@ -139,6 +139,7 @@ void account(const StageResult& slowest, double bytes_all, double flops_hardware
   totals.exposed_communication_time_s = time.communication_s;
   totals.launch_gap_time_s = time.launch_gap_s;
   totals.host_bound_time_s = time.host_bound_s;
+  totals.launches = static_cast<Count>(time.launches);
   totals.bubble_time_s = pipeline_bubble(options.layout, time.per_micro_batch_s);
   totals.step_time_s = time.busy_s() + totals.bubble_time_s + time.launch_gap_s + time.host_bound_s;
   const double bubble_error = time.busy_s() > 0 ? totals.bubble_time_s * time.error_s / time.busy_s() : 0;
