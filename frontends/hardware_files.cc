@@ -124,6 +124,10 @@ Result<void> add_layers(const DataPath& data, std::string_view named, Machine& m
     if (Result<void> added = add(*path); !added) return added;
     break;
   }
+  // Kernels of a library that is the same on all devices.
+  if (const std::optional<fs::path> path = data.find_name(DataKind::calibration, "pytorch")) {
+    if (Result<void> added = add(*path); !added) return added;
+  }
   for (const std::string& name : data.names(DataKind::calibration)) {
     if (!belongs_to(name, device.id)) continue;
     if (Result<void> added = add(*data.find_name(DataKind::calibration, name)); !added) return added;
