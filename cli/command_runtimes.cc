@@ -21,7 +21,7 @@ std::string description(const Runtime& runtime) {
   line("gap between kernels", human(runtime.launch_gap_s, "s"));
   line("gap inside a CUDA graph", human(runtime.graph_gap_s, "s"));
   line("host: a kernel, an operator", fmt::format("{}, {} forward; {}, {} backward", human(runtime.host.kernel_s, "s"), human(runtime.host.operator_s, "s"),
-                                                 human(runtime.host.backward_kernel_s, "s"), human(runtime.host.backward_operator_s, "s")));
+                                                  human(runtime.host.backward_kernel_s, "s"), human(runtime.host.backward_operator_s, "s")));
   line("autocast under mixed", yes_no(runtime.autocast));
   line("fp32 main weights", yes_no(runtime.main_weights));
   line("fp32 gradients", yes_no(runtime.fp32_gradients));
@@ -31,7 +31,10 @@ std::string description(const Runtime& runtime) {
   for (const LoweringRule& rule : runtime.rules) {
     std::string kernels;
     for (const RuleKernel& kernel : rule.kernels) {
-      const std::string_view name = kernel.what == RuleKernel::What::same ? "same" : kernel.what == RuleKernel::What::matmul ? "gemm" : kernel.what == RuleKernel::What::row ? name_of(kernel.row) : name_of(kernel.pointwise);
+      const std::string_view name = kernel.what == RuleKernel::What::same     ? "same"
+                                    : kernel.what == RuleKernel::What::matmul ? "gemm"
+                                    : kernel.what == RuleKernel::What::row    ? name_of(kernel.row)
+                                                                              : name_of(kernel.pointwise);
       kernels += fmt::format("{}{}", kernels.empty() ? "" : ", ", name);
     }
     text += fmt::format("    {} {}{}: {}\n", name_of(rule.op), rule.part, rule.when_text.empty() ? "" : " (" + rule.when_text + ")", kernels);

@@ -150,6 +150,7 @@ class RuleReader {
     kernel.batch = expression_at(node, "batch");
     kernel.calls = expression_at(node, "calls").value_or(RuleExpression{});
     kernel.launches = expression_at(node, "launches").value_or(RuleExpression{});
+    if (!(kernel.calls.factor > 0) || !(kernel.launches.factor > 0)) reader_.refuse(node, "calls and launches are positive");
     if (const std::string pass = reader_.text(node, "pass", Need::optional); pass == "bwd")
       kernel.pass = Pass::bwd;
     else if (!pass.empty() && pass != "fwd")

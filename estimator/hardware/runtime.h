@@ -24,7 +24,7 @@ struct HostRates {
 
 struct Runtime {
   std::string id, name, version, file;
-  double launch_gap_s = 0;                   // idle GPU time between two kernels of a full queue
+  double launch_gap_s = 0;  // idle GPU time between two kernels of a full queue
   HostRates host;
   bool accumulates_by_kernels = false;       // gradients that meet at a tensor are added by kernels of their own (autograd)
   double graph_gap_s = 0;                    // the gap inside a CUDA graph

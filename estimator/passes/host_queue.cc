@@ -24,7 +24,8 @@ double parameter_tensors(const StepGraph& rank) {
   return tensors;
 }
 
-QueueItem item_of(const StepGraph& rank, const StepEntry& entry, const LoweredCall* first, const LoweredCall* last, const KernelTime* const* times, const Runtime& runtime, double gap_s) {
+QueueItem item_of(const StepGraph& rank, const StepEntry& entry, const LoweredCall* first, const LoweredCall* last, const KernelTime* const* times, const Runtime& runtime,
+                  double gap_s) {
   const HostRates& host = runtime.host;
   QueueItem item;
   double kernels = 0;

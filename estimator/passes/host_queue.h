@@ -14,8 +14,8 @@ struct QueueItem {
   double last_s = 0;   // of gpu_s, its last kernel
 };
 
-// Time of both working through the items in order, the queue being empty at the start: the host issues item by item, the GPU starts an item once its first kernel is there and cannot end it
-// before its last one is. Host 2 ms and GPU 1 ms an item, ten items, kernels at the end of each: 20 ms + the last kernel.
+// Time of both working through the items in order, the queue being empty at the start: the host issues item by item, the GPU starts an item once its first kernel is there and
+// cannot end it before its last one is. Host 2 ms and GPU 1 ms an item, ten items, kernels at the end of each: 20 ms + the last kernel.
 class HostQueue {
  public:
   void run(const QueueItem& item) {

@@ -137,8 +137,9 @@ class Lowering {
     };
     if (kernel.what == RuleKernel::What::row) return row_call(kernel.row, size(kernel.rows, "rows"), size(kernel.cols, "cols"), dtype, kernel.pass);
     if (kernel.what == RuleKernel::What::matmul) {
-      return gemm_call({.m = size(kernel.m, "m"), .n = size(kernel.n, "n"), .k = size(kernel.k, "k"), .batch = kernel.batch ? size(kernel.batch, "") : 1, .layout = kernel.layout, .out = dtype},
-                       dtype);
+      return gemm_call(
+          {.m = size(kernel.m, "m"), .n = size(kernel.n, "n"), .k = size(kernel.k, "k"), .batch = kernel.batch ? size(kernel.batch, "") : 1, .layout = kernel.layout, .out = dtype},
+          dtype);
     }
     KernelCall call = pointwise_call(kernel.pointwise, size(kernel.of, "numel"), dtype);
     auto& shape = std::get<PointwiseShape>(call.shape);
@@ -170,6 +171,8 @@ class Lowering {
 
 }  // namespace
 
-std::vector<LoweredCall> lower(const StepGraph& step, const Options& options, const Runtime& runtime, const Device& device) { return Lowering(step, options, runtime, device).run(); }
+std::vector<LoweredCall> lower(const StepGraph& step, const Options& options, const Runtime& runtime, const Device& device) {
+  return Lowering(step, options, runtime, device).run();
+}
 
 }  // namespace rooftile

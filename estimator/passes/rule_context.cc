@@ -158,7 +158,7 @@ void add_call(RuleContext& context, const KernelCall& call) {
     context.size("m", number(gemm->m));
     context.size("n", number(gemm->n));
     context.size("k", number(gemm->k));
-    context.size("batch", number(gemm->batch));
+    if (context.sizes[size_index("seq_q")] == 0) context.size("batch", number(gemm->batch));  // an attention has a batch of its own
     context.size("numel", number(gemm->m) * number(gemm->n) * number(gemm->batch));
   } else if (const auto* row = std::get_if<RowShape>(&call.shape)) {
     context.size("rows", number(row->rows));

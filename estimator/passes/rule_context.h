@@ -11,8 +11,8 @@ namespace rooftile {
 struct RuleContext {
   RuleSizes sizes{};
   RuleWords words = 0;
-  std::string_view name;       // the operator's
-  std::string_view function;   // pointwise kind of its default kernel; "" where it has another
+  std::string_view name;      // the operator's
+  std::string_view function;  // pointwise kind of its default kernel; "" where it has another
 
   void set(std::string_view word, bool value = true);
   void size(std::string_view name, double value);
