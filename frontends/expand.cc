@@ -221,6 +221,18 @@ void describe_model(const ModelSpec& spec, Graph& graph) {
   model.ffn_hidden = spec.ffn_hidden;
   model.vocab = spec.vocab;
   model.max_positions = spec.max_positions;
+  model.traits = spec.traits;
+  model.traits.emplace_back(name_in(kModelKinds, spec.kind));
+  if (spec.positions == PositionKind::rope) model.traits.emplace_back("rope");
+  if (spec.positions == PositionKind::learned) model.traits.emplace_back("learned_positions");
+  if (spec.positions == PositionKind::alibi) model.traits.emplace_back("alibi");
+  if (spec.positions == PositionKind::relative) model.traits.emplace_back("relative_positions");
+  if (spec.head == HeadKind::masked_lm) model.traits.emplace_back("masked_lm");
+  if (spec.head == HeadKind::classifier) model.traits.emplace_back("classifier");
+  if (spec.sliding_window > 0) model.traits.emplace_back("windowed");
+  if (spec.moe.experts > 0) model.traits.emplace_back("mixture");
+  if (spec.rotary_fraction < 1) model.traits.emplace_back("partial");
+  if (spec.tied_embeddings) model.traits.emplace_back("tied_table");
 }
 
 }  // namespace

@@ -52,6 +52,7 @@ void add_rotary(GraphBuilder& builder, const Stack& stack, Heads& heads) {
   rotary.kv_heads = stack.kv_heads;
   const double fraction = stack.spec.rotary_fraction;
   rotary.rotary_dim = fraction >= 1 ? stack.head_dim : static_cast<std::int64_t>(static_cast<double>(stack.head_dim) * fraction);
+  rotary.head_dim = stack.head_dim;
   const TensorId q = builder.tensor("rotary", {stack.tokens, stack.heads, stack.head_dim}, Split::column);
   const TensorId k = builder.tensor("rotary", {stack.tokens, stack.kv_heads, stack.head_dim}, Split::column);
   builder.op(OpKind::rotary, "rotary", rotary, {heads.q, heads.k}, {q, k});

@@ -5,6 +5,7 @@
 #include "estimator/core/suggest.h"
 #include "frontends/hardware_files.h"
 #include "frontends/hardware_reader.h"
+#include "frontends/hardware_rules.h"
 
 namespace rooftile {
 namespace {
@@ -36,11 +37,16 @@ class RuntimeReader {
   Result<Runtime> read(const std::filesystem::path& file) {
     const YamlNode& root = reader_.root();
     runtime_.file = file.string();
-    reader_.allow_keys(root, {"kind", "id", "name", "version", "note", "sources", "launch", "precision", "memory", "vocabulary", "attention", "rules", "saves"});
+    reader_.allow_keys(root, {"kind", "id", "name", "version", "note", "sources", "launch", "precision", "memory", "vocabulary", "attention", "host", "gradients", "rules", "saves"});
     runtime_.id = reader_.text(root, "id", Need::required);
     runtime_.name = reader_.text(root, "name", Need::required);
     runtime_.version = reader_.text(root, "version", Need::optional);
     launch();
+    host();
+    if (const YamlNode* map = reader_.get_map(root, "gradients", Need::optional)) {
+      reader_.allow_keys(*map, {"added_by_kernels"});
+      runtime_.accumulates_by_kernels = reader_.boolean(*map, "added_by_kernels", false);
+    }
     precision();
     memory();
     vocabulary();
@@ -48,7 +54,7 @@ class RuntimeReader {
       if (const auto index = index_of(reader_, *root.find("attention"), name, kAttentionNames, "attention kernel")) runtime_.attention = static_cast<AttentionKernel>(*index);
     }
     if (const YamlNode* rules = reader_.get_list(root, "rules", Need::optional)) {
-      for (const YamlNode& node : rules->items) rule(node);
+      runtime_.rules = read_rules(reader_, *rules, runtime_.facts);
     }
     if (const YamlNode* saves = reader_.get_list(root, "saves", Need::optional)) {
       for (const YamlNode& node : saves->items) memory_program(node);
@@ -61,10 +67,27 @@ class RuntimeReader {
   void launch() {
     const YamlNode* map = reader_.get_map(reader_.root(), "launch", Need::required);
     if (map == nullptr) return;
-    reader_.allow_keys(*map, {"gap", "host", "graph_gap"});
+    reader_.allow_keys(*map, {"gap", "graph_gap"});
     runtime_.launch_gap_s = reader_.number(*map, "gap", "s", "launch", runtime_.facts, Need::required, 0, "launch");
-    runtime_.host_launch_s = reader_.number(*map, "host", "s", "launch", runtime_.facts, Need::required, 0, "launch");
     runtime_.graph_gap_s = reader_.number(*map, "graph_gap", "s", "launch", runtime_.facts, Need::required, 0, "launch");
+  }
+
+  void host() {
+    const YamlNode* map = reader_.get_map(reader_.root(), "host", Need::optional);
+    if (map == nullptr) return;
+    struct Rate {
+      std::string_view key;
+      double HostRates::*rate;
+    };
+    constexpr std::array kRates = {Rate{"kernel", &HostRates::kernel_s},
+                                   Rate{"operator", &HostRates::operator_s},
+                                   Rate{"attention", &HostRates::attention_s},
+                                   Rate{"backward_kernel", &HostRates::backward_kernel_s},
+                                   Rate{"backward_operator", &HostRates::backward_operator_s},
+                                   Rate{"optimizer_tensor", &HostRates::optimizer_tensor_s},
+                                   Rate{"step", &HostRates::step_s}};
+    reader_.allow_keys(*map, {"kernel", "operator", "attention", "backward_kernel", "backward_operator", "optimizer_tensor", "step"});
+    for (const Rate& rate : kRates) runtime_.host.*rate.rate = reader_.number(*map, rate.key, "s", "host", runtime_.facts, Need::optional, 0, "host");
   }
 
   void precision() {
@@ -97,41 +120,6 @@ class RuntimeReader {
     reader_.allow_keys(*map, {"multiple", "pads_odd"});
     runtime_.vocabulary_multiple = reader_.integer(*map, "multiple", runtime_.vocabulary_multiple, 1, 1 << 20);
     runtime_.pads_odd_vocabulary = reader_.boolean(*map, "pads_odd", runtime_.pads_odd_vocabulary);
-  }
-
-  void rule(const YamlNode& node) {
-    LoweringRule rule;
-    const std::string op = reader_.text(node, "op", Need::required);
-    rule.part = reader_.text(node, "part", Need::required);
-    rule.when = reader_.text(node, "when", Need::optional);
-    if (!reader_.ok()) return;
-    reader_.allow_keys(node, {"op", "part", "when", "kernels", "source", "kind", "date", "note"});
-    const auto index = index_of(reader_, *node.find("op"), op, kOperatorNames, "operator");
-    if (!index) return;
-    rule.op = static_cast<OpKind>(*index);
-    if (!rule.when.empty() && !index_of(reader_, *node.find("when"), rule.when, kPointwiseNames, "pointwise kind")) return;
-    for (const LoweringRule& other : runtime_.rules) {
-      if (other.op == rule.op && other.part == rule.part && other.when == rule.when) reader_.refuse(node, "a rule for " + op + " " + rule.part + " stands here twice");
-    }
-    double calls = 0;
-    if (const YamlNode* kernels = reader_.get_list(node, "kernels", Need::required)) {
-      for (const YamlNode& item : kernels->items) {
-        rule.kernels.push_back(kernel(item));
-        calls += rule.kernels.back().calls;
-      }
-    }
-    if (!reader_.ok()) return;
-    Fact fact;
-    fact.key = "rules." + op + "." + rule.part + (rule.when.empty() ? "" : "." + rule.when) + ".kernels";
-    fact.value = calls;
-    fact.unit = "kernel";
-    fact.section = "rules";
-    fact.source = reader_.source_title(reader_.text(node, "source", Need::optional));
-    fact.kind = reader_.text(node, "kind", Need::optional);
-    fact.date = reader_.text(node, "date", Need::optional);
-    fact.note = reader_.text(node, "note", Need::optional);
-    runtime_.facts.push_back(std::move(fact));
-    runtime_.rules.push_back(std::move(rule));
   }
 
   // What an operator becomes in memory; see MemoryProgram. `when` lists conditions and at most one pointwise kind, all of which must hold.
@@ -173,19 +161,6 @@ class RuntimeReader {
     fact.note = reader_.text(node, "note", Need::optional);
     runtime_.facts.push_back(std::move(fact));
     runtime_.memory_programs.push_back(std::move(*program));
-  }
-
-  RuleKernel kernel(const YamlNode& node) {
-    RuleKernel kernel;
-    const std::string kind = reader_.text(node, "kind", Need::required);
-    if (!reader_.ok()) return kernel;
-    reader_.allow_keys(node, {"kind", "scale", "calls", "fp32", "to_fp32"});
-    if (const auto index = index_of(reader_, *node.find("kind"), kind, kPointwiseNames, "pointwise kind")) kernel.kind = static_cast<PointwiseKind>(*index);
-    if (const YamlNode* scale = reader_.get(node, "scale", Need::optional)) kernel.scale = reader_.plain_number(*scale, 0, 1e6);
-    kernel.calls = reader_.integer(node, "calls", 1, 1, 10000);
-    kernel.fp32 = reader_.boolean(node, "fp32", false);
-    kernel.to_fp32 = reader_.boolean(node, "to_fp32", false);
-    return kernel;
   }
 
   HardwareReader reader_;

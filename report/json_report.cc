@@ -100,6 +100,7 @@ void write_totals(JsonWriter& json, const Totals& totals, bool lines) {
   json.field("bubble_time_s", totals.bubble_time_s);
   json.field("launch_gap_time_s", totals.launch_gap_time_s);
   json.field("host_bound_time_s", totals.host_bound_time_s);
+  json.field("launches", totals.launches);
   json.field("attainable_time_s", totals.attainable_s);
   json.field("peak_time_s", totals.peak_s);
   if (!lines) json.new_line();

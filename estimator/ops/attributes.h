@@ -73,6 +73,7 @@ struct PointwiseAttrs {
 
 struct RotaryAttrs {
   std::int64_t tokens = 0, heads = 0, kv_heads = 0, rotary_dim = 0;
+  std::int64_t head_dim = 0;  // the whole head where less than it rotates (0: rotary_dim)
   Split split = Split::column;
 };
 

@@ -75,6 +75,7 @@ struct Totals {
   double step_time_s = 0, step_time_low_s = 0, step_time_high_s = 0;
   double forward_time_s = 0, backward_time_s = 0, recompute_time_s = 0, optimizer_time_s = 0, exposed_communication_time_s = 0;
   double bubble_time_s = 0, launch_gap_time_s = 0, host_bound_time_s = 0;
+  Count launches = 0;  // kernels and memsets of one rank
   Count flops_matmul_dense = 0, flops_model = 0, flops_hardware = 0, bytes = 0, tokens = 0;
   double tokens_per_s_per_gpu = 0, tflops_per_gpu = 0, mfu = 0, hfu = 0, busy_fraction = 0;
   double attainable_s = 0, peak_s = 0;

@@ -39,7 +39,9 @@ struct LoweredCall {
   std::int64_t calls = 1;  // of one execution of the entry
   Count flops = 0;         // algorithmic, of all calls
   ModelFlops conventions;
-  bool tensor_work = false;  // matmul-like: counts in flops_hardware
+  bool tensor_work = false;   // matmul-like: counts in flops_hardware
+  std::int64_t launches = 1;  // of one call, where several kernels are timed as one
+  bool once = false;          // once a step although its entry is executed for every micro-batch
 };
 
 // What one rank of a pipeline stage executes: how often each segment runs there.

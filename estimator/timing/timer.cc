@@ -221,6 +221,20 @@ const KernelTime& KernelTimer::operator()(const KernelCall& call) {
   return entry->second;
 }
 
+double KernelTimer::step_slowdown(DType dtype, double matmul_flops, double compute_s, double idle_s) const {
+  const Constants& constants = model_->constants;
+  const GemmConstants& gemm = constants.gemm[static_cast<std::size_t>(dtype)];
+  const double limited = gemm.sustained_fraction, free = constants.free_share;
+  const double sustained_flops = model_->machine.device.rate(dtype).peak_flops * gemm.eta * limited;
+  if (model_->mode == Mode::sol || limited <= 0 || limited >= 1 || free >= 1 || sustained_flops <= 0 || compute_s <= 0) return 1;
+  double slowdown = 1;
+  for (int i = 0; i < 8; ++i) {  // a slower step draws less: a fixed point that a few rounds reach
+    const double share = matmul_flops / (compute_s * slowdown + idle_s) / sustained_flops;
+    slowdown = 0.5 * (slowdown + 1 + std::clamp((share - free) / (1 - free), 0.0, 1.0) * (1 / limited - 1));
+  }
+  return slowdown;
+}
+
 std::vector<std::string> KernelTimer::layers() const {
   std::vector<std::string> names;
   if (model_->mode == Mode::sol) return names;
