@@ -1,6 +1,7 @@
 // Where a report goes: standard output or a file, and what the terminal there can show.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <string_view>

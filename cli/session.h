@@ -1,6 +1,7 @@
 // Everything that several predictions of one process share: the data folders, models, machines and runtimes read once, kernel times remembered.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>

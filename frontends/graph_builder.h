@@ -2,6 +2,7 @@
 // so that the code of a layer reads as a list of operators.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string_view>

@@ -2,6 +2,7 @@
 // $XDG_CONFIG_HOME/rooftile, then the installed data; the first folder that has a name wins.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>

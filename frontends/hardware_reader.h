@@ -2,6 +2,7 @@
 // error is kept and everything after it returns defaults, so that a reader is a plain list of its keys and asks for the error once, at the end.
 #pragma once
 
+#include <cstdint>
 #include <initializer_list>
 #include <map>
 #include <optional>

@@ -2,6 +2,7 @@
 // size are bounded, duplicate keys are errors, and quoted scalars stay apart from plain ones.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>

@@ -1,6 +1,7 @@
 // Any model description: told apart by content, not by name.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>

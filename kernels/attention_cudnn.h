@@ -1,6 +1,8 @@
 // Attention as a graph of cuDNN operations.
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/cudnn_graph.h"
 
 #ifdef ROOFTILE_HAS_CUDNN

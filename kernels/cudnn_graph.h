@@ -5,6 +5,7 @@
 
 #ifdef ROOFTILE_HAS_CUDNN
 
+#include <cstdint>
 #include <unordered_map>
 
 namespace rooftile::kernels {

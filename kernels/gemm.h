@@ -1,6 +1,8 @@
 // A matrix product as cuBLASLt runs it, for the GEMM kernel itself and for the products inside unfused attention.
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/libraries.h"
 
 namespace rooftile::kernels {

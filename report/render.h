@@ -1,6 +1,7 @@
 // Every output format of a prediction. One struct in, text out; nothing is computed here that another format would not show.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>

@@ -1,6 +1,7 @@
 // An aligned table for terminals and for Markdown.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>

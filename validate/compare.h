@@ -1,6 +1,7 @@
 // Predicted beside measured: ratios, errors by family, and a verdict for each kernel that does not decide where the two intervals leave it open.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>

@@ -2,6 +2,7 @@
 // below all of them. A later layer overrides a constant of an earlier one by name; the report names the layer that supplied each.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>

@@ -1,6 +1,8 @@
 // What a rule may ask about one operator in one phase of a step: sizes and words (see rule.h).
 #pragma once
 
+#include <cstdint>
+
 #include "estimator/hardware/rule.h"
 #include "estimator/ops/op_work.h"
 #include "estimator/passes/step.h"

@@ -1,6 +1,7 @@
 // What a shape rule sees of the node it is asked about.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -1,6 +1,7 @@
 // What a node costs, as operators of the estimator's table.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -15,7 +16,7 @@ struct Emission {
   std::string_view part = {};
   std::int64_t repeat = 1;
   std::vector<std::uint32_t> inputs = {}, outputs = {};
-  std::uint32_t weight = 0;        // trace tensor of the learned operand
+  std::uint32_t weight = 0;       // trace tensor of the learned operand
   std::int64_t weight_bytes = 0;  // of a linear: what its packed weights take as stored
 };
 

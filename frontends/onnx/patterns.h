@@ -1,6 +1,7 @@
 // What the pattern matchers share: who makes a tensor, who reads it, and how rows are replaced.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>

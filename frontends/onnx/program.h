@@ -2,6 +2,7 @@
 // constants decoded where they are small.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>

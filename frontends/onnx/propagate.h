@@ -2,6 +2,7 @@
 // estimate) or with none (the symbols, their equalities, and closed forms).
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <set>

@@ -2,6 +2,7 @@
 // a value head.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "frontends/onnx/call.h"

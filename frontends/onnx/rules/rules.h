@@ -1,6 +1,8 @@
 // Shape rules by name, as rules.def uses them, and what they share.
 #pragma once
 
+#include <cstdint>
+
 #include "frontends/onnx/call.h"
 
 namespace rooftile::onnx::rules {

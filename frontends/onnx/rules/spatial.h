@@ -1,6 +1,8 @@
 // Sizes of sliding windows, shared by shapes and costs.
 #pragma once
 
+#include <cstdint>
+
 #include "frontends/onnx/call.h"
 
 namespace rooftile::onnx::rules {
