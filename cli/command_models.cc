@@ -35,9 +35,42 @@ Result<ParameterCounts> parameters_of(const ModelSpec& spec) {
   return count_parameters(*graph);
 }
 
+// A graph: what goes in and out, which sizes are free, what it consists of, how much of it is understood.
+int show_graph(const Model& model, const ListingArguments& arguments, Output& output) {
+  const OnnxModel& onnx = *model.onnx;
+  const auto described = onnx.description();
+  if (!described) return report_error(described.error());
+  Listing listing;
+  listing.table.columns = {{"what", Align::left}, {"name", Align::left}, {"value", Align::left}, {"note", Align::left, 0, 30}};
+  const auto row = [&](std::string what, std::string name, std::string value, std::string note = {}) {
+    listing.row({std::move(what), printable(name), printable(value), printable(note)});
+  };
+  const OnnxParameters parameters = onnx.parameters();
+  row("total", "parameters", to_string(parameters.all), human_count(to_double(parameters.all)));
+  row("total", "stored bytes", to_string(parameters.bytes), "of the weights");
+  row("total", "nodes", fmt::format("{}", onnx.nodes()), onnx.contains_gradients() ? "with gradients: costed as it is" : "");
+  row("total", "multiply-accumulates", described->macs.empty() ? "past 2^63" : described->macs, "FLOPs are twice that");
+  const OnnxCoverage& coverage = described->coverage;
+  row("total", "coverage", fmt::format("{:.4g} %", 100 * coverage.fraction()), coverage.unresolved_nodes > 0 ? "without sizes; more is known with them" : "nodes that are understood");
+  for (const OnnxPort& port : described->inputs) row("input", port.name, port.dtype + " " + port.shape);
+  for (const OnnxPort& port : described->outputs) row("output", port.name, port.dtype + " " + port.shape);
+  for (const OnnxSymbol& symbol : described->symbols) {
+    std::string places;
+    for (const std::string& place : symbol.places) places += (places.empty() ? "" : "; ") + place;
+    row("size", symbol.name, symbol.required ? fmt::format("--dim {}={}", symbol.name, symbol.suggestion) : fmt::format("{} unless --dim {}=N", symbol.suggestion, symbol.name), places);
+  }
+  for (const OnnxEquality& equality : described->equalities) row("equal", equality.left, equality.right, "needed by " + equality.node);
+  for (const auto& [domain, version] : onnx.opsets()) row("operator set", domain, fmt::format("{}", version));
+  for (const auto& op : described->operators) row("operator", op.name, fmt::format("{}", op.nodes), op.known ? "" : "no rule: costs nothing");
+  for (const Warning& warning : described->warnings) row("warning", warning.code, warning.message);
+  if (arguments.json) return print_text(output, render(listing, arguments, output));
+  const std::string producer = onnx.producer();
+  std::string text = fmt::format("{}: an ONNX graph{}\n", printable(model.file.string()), producer.empty() ? "" : printable(" made by " + producer));
+  return print_text(output, text + render(listing, arguments, output));
+}
+
 int show(const Model& model, const ListingArguments& arguments, Output& output) {
-  if (model.format == ModelFormat::onnx)
-    return report_error({ErrorCode::unsupported, "an ONNX graph has no description to show", model.file.string(), "estimate it: rooftile estimate FILE"});
+  if (model.onnx) return show_graph(model, arguments, output);
   const ModelSpec& spec = model.spec;
   Listing filled;
   filled.table.columns = {{"key", Align::left}, {"value", Align::left}, {"why", Align::left, 0, 30}};
@@ -69,7 +102,9 @@ int run_models(const Invocation& invocation) {
   bool help = false;
   const auto arguments =
       parse_listing(invocation, "models",
-                    "Lists the models that are there. 'show' takes a name, a model YAML or a Hugging Face config.json and prints it with every default filled in.", false, help);
+                    "Lists the models that are there. 'show' takes a name, a model YAML or a Hugging Face config.json and prints it with every default filled in; of an ONNX file "
+                    "it prints inputs, outputs, free sizes, operators and work.",
+                    false, help);
   if (!arguments) return report_error(arguments.error());
   if (help) return 0;
   auto output = Output::open("");

@@ -20,7 +20,8 @@ std::string description(const Runtime& runtime) {
   const auto yes_no = [](bool value) { return std::string(value ? "yes" : "no"); };
   line("gap between kernels", human(runtime.launch_gap_s, "s"));
   line("gap inside a CUDA graph", human(runtime.graph_gap_s, "s"));
-  line("host time of a launch", human(runtime.host_launch_s, "s"));
+  line("host: a kernel, an operator", fmt::format("{}, {} forward; {}, {} backward", human(runtime.host.kernel_s, "s"), human(runtime.host.operator_s, "s"),
+                                                  human(runtime.host.backward_kernel_s, "s"), human(runtime.host.backward_operator_s, "s")));
   line("autocast under mixed", yes_no(runtime.autocast));
   line("fp32 main weights", yes_no(runtime.main_weights));
   line("fp32 gradients", yes_no(runtime.fp32_gradients));
@@ -29,8 +30,14 @@ std::string description(const Runtime& runtime) {
   line("lowering rules", fmt::format("{}", runtime.rules.size()));
   for (const LoweringRule& rule : runtime.rules) {
     std::string kernels;
-    for (const RuleKernel& kernel : rule.kernels) kernels += fmt::format("{}{}x {}", kernels.empty() ? "" : ", ", kernel.calls, name_of(kernel.kind));
-    text += fmt::format("    {} {}{}: {}\n", name_of(rule.op), rule.part, rule.when.empty() ? "" : " (" + rule.when + ")", kernels);
+    for (const RuleKernel& kernel : rule.kernels) {
+      const std::string_view name = kernel.what == RuleKernel::What::same     ? "same"
+                                    : kernel.what == RuleKernel::What::matmul ? "gemm"
+                                    : kernel.what == RuleKernel::What::row    ? name_of(kernel.row)
+                                                                              : name_of(kernel.pointwise);
+      kernels += fmt::format("{}{}", kernels.empty() ? "" : ", ", name);
+    }
+    text += fmt::format("    {} {}{}: {}\n", name_of(rule.op), rule.part, rule.when_text.empty() ? "" : " (" + rule.when_text + ")", kernels);
   }
   return text + "\n";
 }
@@ -60,7 +67,7 @@ int run_runtimes(const Invocation& invocation) {
       report_error(runtime.error());
       continue;
     }
-    listing.row({name, printable(runtime->name), printable(runtime->version), human(runtime->launch_gap_s, "s"), human(runtime->host_launch_s, "s"),
+    listing.row({name, printable(runtime->name), printable(runtime->version), human(runtime->launch_gap_s, "s"), human(runtime->host.kernel_s, "s"),
                  runtime->autocast       ? "fp32 weights, autocast"
                  : runtime->main_weights ? "fp32 main weights"
                                          : "weights in dtype"});

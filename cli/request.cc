@@ -36,7 +36,7 @@ constexpr auto kOptionRows = std::to_array<OptionRow>({
     {"optimizer", "", word, kWork, "adamw (default), sgd or none"},
     {"recompute", "recompute-granularity", word, kWork, "none (default), selective or full"},
     {"layers", "num-layers", number, kWork, "layers instead of the model's own"},
-    {"dim", "", dimension, kWork, "NAME=VALUE of a symbolic ONNX dimension; repeatable"},
+    {"dim", "", dimension, kWork, "NAME=VALUE of a symbolic ONNX dimension, or NAME=1,8-64*2; repeatable"},
     {"gpus", "", number, kParallel, "GPUs (default: what the degrees multiply to)"},
     {"gpus-per-node", "", number, kParallel, "GPUs of a node (default 8, or the cluster's)"},
     {"tp", "tensor-model-parallel-size", number, kParallel, "tensor parallelism"},
@@ -163,7 +163,9 @@ Result<bool> set_number(Request& request, std::string_view name, std::string_vie
 
 std::span<const OptionRow> option_rows() { return kOptionRows; }
 
-const OptionRow* find_option(std::string_view name) {
+const OptionRow* find_option(std::string_view given) {
+  std::string name(given);  // keys of files may have underscores
+  std::replace(name.begin(), name.end(), '_', '-');
   for (const OptionRow& row : kOptionRows) {
     if (row.name == name) return &row;
     for (std::string_view rest = row.aliases; !rest.empty();) {

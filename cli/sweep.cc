@@ -113,6 +113,13 @@ Result<Sweep> sweep_of(const std::vector<Setting>& settings) {
       if (!expanded) return tl::unexpected<Error>(expanded.error());
       values = std::move(*expanded);
     }
+    // "batch=1,8-64*2": the name stands before every value. What is no NAME=VALUE is refused where it is applied.
+    if (const std::size_t equals = value.rfind('='); row != nullptr && row->form == OptionForm::dimension && equals != std::string::npos) {
+      auto expanded = expand_range(std::string_view(value).substr(equals + 1), "--" + name);
+      if (!expanded) return tl::unexpected<Error>(expanded.error());
+      values = std::move(*expanded);
+      for (std::string& one : values) one.insert(0, value, 0, equals + 1);
+    }
     if (sweep.size > kMostVariants / values.size()) return fail(ErrorCode::usage, fmt::format("more than {} combinations", kMostVariants), "--" + name);
     sweep.size *= values.size();
     sweep.axes.emplace_back(name, std::move(values));
@@ -129,7 +136,12 @@ Result<Request> request_of(const Sweep& sweep, std::size_t index, std::vector<Se
     stride /= values.size();
     const std::string& value = values[index / stride % values.size()];
     if (const auto applied = apply(request, name, value); !applied) return tl::unexpected<Error>(applied.error());
-    if (values.size() > 1) varied.emplace_back(name, value);
+    if (values.size() < 2) continue;
+    const std::size_t equals = name == "dim" ? value.rfind('=') : std::string::npos;
+    if (equals == std::string::npos)
+      varied.emplace_back(name, value);
+    else
+      varied.emplace_back("dim." + value.substr(0, equals), value.substr(equals + 1));
   }
   return request;
 }

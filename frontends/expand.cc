@@ -197,7 +197,8 @@ void expand_vision(GraphBuilder& builder, const ModelSpec& spec, const Options& 
   builder.product("patch_embedding", {vision.channels, convolution.kernel_elements, spec.hidden});
   TensorId x = builder.tensor("patch_embedding", {stack.batch, patches, spec.hidden}, Split::none);
   builder.op(OpKind::patch_embedding, "patch_embedding", convolution, {pixels}, {x});
-  // The class token in front and the position table of all tokens.
+  // The class token is copied in front of the patches; then the position table of all tokens.
+  x = builder.pointwise(OpKind::copy, "class_token", PointwiseKind::concat, {x}, {stack.tokens, spec.hidden}, Split::sequence);
   const std::int64_t learned = builder.product("positions", {patches + 2, spec.hidden});
   x = builder.pointwise(OpKind::position_add, "positions", PointwiseKind::add, {x}, {stack.tokens, spec.hidden}, Split::sequence, learned);
   if (spec.embedding_norm) x = add_norm(builder, stack, "embedding_norm", x);
@@ -220,6 +221,18 @@ void describe_model(const ModelSpec& spec, Graph& graph) {
   model.ffn_hidden = spec.ffn_hidden;
   model.vocab = spec.vocab;
   model.max_positions = spec.max_positions;
+  model.traits = spec.traits;
+  model.traits.emplace_back(name_in(kModelKinds, spec.kind));
+  if (spec.positions == PositionKind::rope) model.traits.emplace_back("rope");
+  if (spec.positions == PositionKind::learned) model.traits.emplace_back("learned_positions");
+  if (spec.positions == PositionKind::alibi) model.traits.emplace_back("alibi");
+  if (spec.positions == PositionKind::relative) model.traits.emplace_back("relative_positions");
+  if (spec.head == HeadKind::masked_lm) model.traits.emplace_back("masked_lm");
+  if (spec.head == HeadKind::classifier) model.traits.emplace_back("classifier");
+  if (spec.sliding_window > 0) model.traits.emplace_back("windowed");
+  if (spec.moe.experts > 0) model.traits.emplace_back("mixture");
+  if (spec.rotary_fraction < 1) model.traits.emplace_back("partial");
+  if (spec.tied_embeddings) model.traits.emplace_back("tied_table");
 }
 
 }  // namespace

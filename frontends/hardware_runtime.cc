@@ -5,6 +5,7 @@
 #include "estimator/core/suggest.h"
 #include "frontends/hardware_files.h"
 #include "frontends/hardware_reader.h"
+#include "frontends/hardware_rules.h"
 
 namespace rooftile {
 namespace {
@@ -36,11 +37,16 @@ class RuntimeReader {
   Result<Runtime> read(const std::filesystem::path& file) {
     const YamlNode& root = reader_.root();
     runtime_.file = file.string();
-    reader_.allow_keys(root, {"kind", "id", "name", "version", "note", "sources", "launch", "precision", "memory", "vocabulary", "attention", "rules"});
+    reader_.allow_keys(root, {"kind", "id", "name", "version", "note", "sources", "launch", "precision", "memory", "vocabulary", "attention", "host", "gradients", "rules", "saves"});
     runtime_.id = reader_.text(root, "id", Need::required);
     runtime_.name = reader_.text(root, "name", Need::required);
     runtime_.version = reader_.text(root, "version", Need::optional);
     launch();
+    host();
+    if (const YamlNode* map = reader_.get_map(root, "gradients", Need::optional)) {
+      reader_.allow_keys(*map, {"added_by_kernels"});
+      runtime_.accumulates_by_kernels = reader_.boolean(*map, "added_by_kernels", false);
+    }
     precision();
     memory();
     vocabulary();
@@ -48,7 +54,10 @@ class RuntimeReader {
       if (const auto index = index_of(reader_, *root.find("attention"), name, kAttentionNames, "attention kernel")) runtime_.attention = static_cast<AttentionKernel>(*index);
     }
     if (const YamlNode* rules = reader_.get_list(root, "rules", Need::optional)) {
-      for (const YamlNode& node : rules->items) rule(node);
+      runtime_.rules = read_rules(reader_, *rules, runtime_.facts);
+    }
+    if (const YamlNode* saves = reader_.get_list(root, "saves", Need::optional)) {
+      for (const YamlNode& node : saves->items) memory_program(node);
     }
     if (!reader_.ok()) return tl::unexpected<Error>(reader_.error());
     return std::move(runtime_);
@@ -58,10 +67,27 @@ class RuntimeReader {
   void launch() {
     const YamlNode* map = reader_.get_map(reader_.root(), "launch", Need::required);
     if (map == nullptr) return;
-    reader_.allow_keys(*map, {"gap", "host", "graph_gap"});
+    reader_.allow_keys(*map, {"gap", "graph_gap"});
     runtime_.launch_gap_s = reader_.number(*map, "gap", "s", "launch", runtime_.facts, Need::required, 0, "launch");
-    runtime_.host_launch_s = reader_.number(*map, "host", "s", "launch", runtime_.facts, Need::required, 0, "launch");
     runtime_.graph_gap_s = reader_.number(*map, "graph_gap", "s", "launch", runtime_.facts, Need::required, 0, "launch");
+  }
+
+  void host() {
+    const YamlNode* map = reader_.get_map(reader_.root(), "host", Need::optional);
+    if (map == nullptr) return;
+    struct Rate {
+      std::string_view key;
+      double HostRates::*rate;
+    };
+    constexpr std::array kRates = {Rate{"kernel", &HostRates::kernel_s},
+                                   Rate{"operator", &HostRates::operator_s},
+                                   Rate{"attention", &HostRates::attention_s},
+                                   Rate{"backward_kernel", &HostRates::backward_kernel_s},
+                                   Rate{"backward_operator", &HostRates::backward_operator_s},
+                                   Rate{"optimizer_tensor", &HostRates::optimizer_tensor_s},
+                                   Rate{"step", &HostRates::step_s}};
+    reader_.allow_keys(*map, {"kernel", "operator", "attention", "backward_kernel", "backward_operator", "optimizer_tensor", "step"});
+    for (const Rate& rate : kRates) runtime_.host.*rate.rate = reader_.number(*map, rate.key, "s", "host", runtime_.facts, Need::optional, 0, "host");
   }
 
   void precision() {
@@ -78,8 +104,13 @@ class RuntimeReader {
   void memory() {
     const YamlNode* map = reader_.get_map(reader_.root(), "memory", Need::required);
     if (map == nullptr) return;
-    reader_.allow_keys(*map, {"logits_copies", "workspace"});
-    runtime_.logits_copies_bytes = reader_.number(*map, "logits_copies", "B/element", "memory", runtime_.facts, Need::required, 0, "memory");
+    reader_.allow_keys(*map, {"logits_copies", "workspace", "backward_workspace", "caching_allocator", "grows_cache", "builds_mask", "frames_hold"});
+    runtime_.logits_copies_bytes = reader_.number(*map, "logits_copies", "B/element", "memory", runtime_.facts, Need::optional, 0, "memory");
+    runtime_.backward_workspace_bytes = reader_.number(*map, "backward_workspace", "B", "memory", runtime_.facts, Need::optional, 0, "memory");
+    runtime_.caching_allocator = reader_.boolean(*map, "caching_allocator", false);
+    runtime_.grows_cache = reader_.boolean(*map, "grows_cache", false);
+    runtime_.builds_mask = reader_.boolean(*map, "builds_mask", false);
+    runtime_.frames_hold = reader_.boolean(*map, "frames_hold", false);
     runtime_.workspace_bytes = reader_.number(*map, "workspace", "B", "memory", runtime_.facts, Need::required, 0, "memory");
   }
 
@@ -91,52 +122,45 @@ class RuntimeReader {
     runtime_.pads_odd_vocabulary = reader_.boolean(*map, "pads_odd", runtime_.pads_odd_vocabulary);
   }
 
-  void rule(const YamlNode& node) {
-    LoweringRule rule;
+  // What an operator becomes in memory; see MemoryProgram. `when` lists conditions and at most one pointwise kind, all of which must hold.
+  void memory_program(const YamlNode& node) {
     const std::string op = reader_.text(node, "op", Need::required);
-    rule.part = reader_.text(node, "part", Need::required);
-    rule.when = reader_.text(node, "when", Need::optional);
+    const std::string when = reader_.text(node, "when", Need::optional);
+    const YamlNode* steps = reader_.get_list(node, "steps", Need::required);
     if (!reader_.ok()) return;
-    reader_.allow_keys(node, {"op", "part", "when", "kernels", "source", "kind", "date", "note"});
+    reader_.allow_keys(node, {"op", "when", "steps", "source", "kind", "date", "note"});
     const auto index = index_of(reader_, *node.find("op"), op, kOperatorNames, "operator");
     if (!index) return;
-    rule.op = static_cast<OpKind>(*index);
-    if (!rule.when.empty() && !index_of(reader_, *node.find("when"), rule.when, kPointwiseNames, "pointwise kind")) return;
-    for (const LoweringRule& other : runtime_.rules) {
-      if (other.op == rule.op && other.part == rule.part && other.when == rule.when) reader_.refuse(node, "a rule for " + op + " " + rule.part + " stands here twice");
-    }
-    double calls = 0;
-    if (const YamlNode* kernels = reader_.get_list(node, "kernels", Need::required)) {
-      for (const YamlNode& item : kernels->items) {
-        rule.kernels.push_back(kernel(item));
-        calls += rule.kernels.back().calls;
+    std::vector<std::string> lines;
+    for (const YamlNode& line : steps->items) lines.push_back(line.scalar);
+    Result<MemoryProgram> program = parse_memory_program(lines);
+    if (!program) return reader_.refuse(*steps, program.error().message, program.error().hint);
+    program->op = static_cast<OpKind>(*index);
+    for (std::size_t start = 0; start < when.size();) {
+      const std::size_t end = std::min(when.find(' ', start), when.size());
+      const std::string word = when.substr(start, end - start);
+      start = end + 1;
+      if (word.empty()) continue;
+      bool known = false;
+      for (std::size_t bit = 0; bit < std::size(kProgramConditions); ++bit) {
+        if (kProgramConditions[bit] == word) program->conditions = static_cast<std::uint8_t>(program->conditions | (1u << bit)), known = true;
       }
+      if (known) continue;
+      const auto kind = index_of(reader_, *node.find("when"), word, kPointwiseNames, "condition or pointwise kind");
+      if (!kind) return;
+      program->function = static_cast<PointwiseKind>(*kind);
     }
-    if (!reader_.ok()) return;
     Fact fact;
-    fact.key = "rules." + op + "." + rule.part + (rule.when.empty() ? "" : "." + rule.when) + ".kernels";
-    fact.value = calls;
-    fact.unit = "kernel";
-    fact.section = "rules";
+    fact.key = "saves." + op + (when.empty() ? "" : "." + when) + ".steps";
+    fact.value = static_cast<double>(lines.size());
+    fact.unit = "operation";
+    fact.section = "saves";
     fact.source = reader_.source_title(reader_.text(node, "source", Need::optional));
     fact.kind = reader_.text(node, "kind", Need::optional);
     fact.date = reader_.text(node, "date", Need::optional);
     fact.note = reader_.text(node, "note", Need::optional);
     runtime_.facts.push_back(std::move(fact));
-    runtime_.rules.push_back(std::move(rule));
-  }
-
-  RuleKernel kernel(const YamlNode& node) {
-    RuleKernel kernel;
-    const std::string kind = reader_.text(node, "kind", Need::required);
-    if (!reader_.ok()) return kernel;
-    reader_.allow_keys(node, {"kind", "scale", "calls", "fp32", "to_fp32"});
-    if (const auto index = index_of(reader_, *node.find("kind"), kind, kPointwiseNames, "pointwise kind")) kernel.kind = static_cast<PointwiseKind>(*index);
-    if (const YamlNode* scale = reader_.get(node, "scale", Need::optional)) kernel.scale = reader_.plain_number(*scale, 0, 1e6);
-    kernel.calls = reader_.integer(node, "calls", 1, 1, 10000);
-    kernel.fp32 = reader_.boolean(node, "fp32", false);
-    kernel.to_fp32 = reader_.boolean(node, "to_fp32", false);
-    return kernel;
+    runtime_.memory_programs.push_back(std::move(*program));
   }
 
   HardwareReader reader_;

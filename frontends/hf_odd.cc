@@ -127,6 +127,7 @@ void deepseek(HfConfig& config, const DeepseekDefaults& defaults) {
 void gemma(HfConfig& config) {
   ModelSpec& spec = config.spec;
   spec.post_norms = true;
+  spec.traits = {"unit_offset", "scaled_embedding"};
   double cap = 0;
   spec.attention_softcap = config.map.number("attn_logit_softcapping", cap);
   spec.logits_softcap = config.map.number("final_logit_softcapping", cap);
@@ -137,6 +138,7 @@ void gemma(HfConfig& config) {
 void bert_like(HfConfig& config) {
   ModelSpec& spec = config.spec;
   spec.post_norm = spec.embedding_norm = true;
+  spec.traits = {"narrow_softmax"};
   spec.final_norm = false;
   spec.bias.lm_head = true;  // of the vocabulary, beside the tied weight
   config.size("type_vocab_size", "token_types", spec.token_types, 2);
@@ -149,6 +151,7 @@ void bert_like(HfConfig& config) {
 }  // namespace
 
 void odd_gpt2(HfConfig& config) {
+  config.spec.traits = {"narrow_softmax"};
   four_times_hidden(config);
   if (config.flag("add_cross_attention", false)) config.map.fail_at("add_cross_attention", "a gpt2 with cross attention is not supported", "", ErrorCode::unsupported);
 }
@@ -203,6 +206,7 @@ void odd_gptj(HfConfig& config) {
 
 void odd_gpt_neox(HfConfig& config) {
   ModelSpec& spec = config.spec;
+  spec.traits = {"by_head"};
   const bool attention_bias = config.flag("attention_bias", true);
   spec.bias = {attention_bias, attention_bias, true, false, true};
   spec.parallel_residual = config.flag("use_parallel_residual", true);
@@ -211,6 +215,7 @@ void odd_gpt_neox(HfConfig& config) {
 
 void odd_opt(HfConfig& config) {
   ModelSpec& spec = config.spec;
+  spec.traits = {"scaled_query", "masked_positions"};
   const bool bias = config.flag("enable_bias", true);
   spec.bias = {bias, bias, bias, false, true};
   const bool before = config.flag("do_layer_norm_before", true);
@@ -226,11 +231,13 @@ void odd_opt(HfConfig& config) {
 
 void odd_bloom(HfConfig& config) {
   config.spec.embedding_norm = true;
+  config.spec.traits = {"by_head"};
   four_times_hidden(config);
 }
 
 void odd_falcon(HfConfig& config) {
   ModelSpec& spec = config.spec;
+  spec.traits = {"by_head", "narrow_softmax"};
   four_times_hidden(config);
   const bool bias = config.flag("bias", false);
   spec.bias = {bias, bias, bias, false, true};
@@ -265,6 +272,7 @@ void odd_mixtral(HfConfig& config) {
   every_layer_windowed(config, 0);
   experts(config, "num_local_experts|num_experts", 8, 2);
   config.spec.moe.expert_hidden = config.spec.ffn_hidden;  // the size is one expert's
+  config.spec.traits = {"renormalised"};
 }
 
 // q, k and v have a bias that no key names. A window counts only when it is switched on, and then from layer max_window_layers.
@@ -287,6 +295,7 @@ void odd_qwen3(HfConfig& config) {
 
 void odd_qwen3_moe(HfConfig& config) {
   ModelSpec& spec = config.spec;
+  spec.traits = {"renormalised"};
   spec.qk_norm = true;
   const bool windowed = config.flag("use_sliding_window", false);
   if (windowed) {
@@ -312,6 +321,23 @@ void odd_qwen3_moe(HfConfig& config) {
   rotary_fraction(config, 1);
 }
 
+// A shared expert beside the routed ones, behind a gate of its own.
+void odd_qwen2_moe(HfConfig& config) {
+  MoeSpec& moe = config.spec.moe;
+  odd_qwen2(config);
+  experts(config, "num_experts|num_local_experts", 60, 4);
+  config.size("moe_intermediate_size", "moe.expert_hidden", moe.expert_hidden, 1408);
+  config.size("shared_expert_intermediate_size", "moe.shared_hidden", moe.shared_hidden, 5632);
+  config.size("decoder_sparse_step", "moe.every", moe.every, 1);
+  moe.shared_experts = 1;
+  moe.shared_gate = true;
+  if (const TextNode* dense = config.map.list("mlp_only_layers"); dense && !dense->items.empty()) {
+    config.map.fail_at("mlp_only_layers", "dense layers between those of a mixture are not supported for qwen2_moe", "describe it in YAML", ErrorCode::unsupported);
+  }
+}
+
+void odd_gemma(HfConfig& config) { rotary_fraction(config, 1); }
+
 void odd_gemma2(HfConfig& config) {
   gemma(config);
   layer_types(config, 4096, [](std::int64_t i) { return i % 2 == 0; });
@@ -319,6 +345,7 @@ void odd_gemma2(HfConfig& config) {
 
 void odd_gemma3(HfConfig& config) {
   gemma(config);
+  config.spec.traits.emplace_back("two_rotary_tables");
   config.spec.qk_norm = true;
   std::int64_t period = 6;
   config.map.integer("sliding_window_pattern", period) || config.map.integer("_sliding_window_pattern", period);
@@ -350,8 +377,33 @@ void odd_olmoe(HfConfig& config) {
   rotary_fraction(config, 1);
 }
 
+// Norms stand on what attention and FFN give instead of on what they take.
+void odd_olmo2(HfConfig& config) {
+  config.spec.post_norm = true;
+  config.spec.qk_norm = config.spec.qk_norm_full = true;
+  rotary_fraction(config, 1);
+}
+
+// One norm feeds attention and FFN, which run beside each other; the head has a bias.
+void odd_phi(HfConfig& config) {
+  ModelSpec& spec = config.spec;
+  spec.bias = {true, true, true, true, true};
+  spec.parallel_residual = spec.shared_parallel_norm = true;
+  spec.qk_norm = config.flag("qk_layernorm", false);
+  four_times_hidden(config);
+  rotary_fraction(config, 0.5);
+}
+
+void odd_starcoder2(HfConfig& config) {
+  const bool bias = config.flag("use_bias", true);
+  config.spec.bias = {bias, bias, bias, false, true};
+  every_layer_windowed(config, 0);
+  rotary_fraction(config, 1);
+}
+
 void odd_phi3(HfConfig& config) {
   config.spec.fused_gate_up = true;
+  config.spec.traits = {"sliced_qkv"};
   every_layer_windowed(config, 0);
   rotary_fraction(config, 1);
   config.map.ignore("original_max_position_embeddings");
@@ -368,10 +420,20 @@ void odd_roberta(HfConfig& config) {
   }
   spec.position_offset = 2;
   spec.max_positions -= 2;
+  spec.traits.emplace_back("masked_positions");
+}
+
+void odd_distilbert(HfConfig& config) {
+  ModelSpec& spec = config.spec;
+  spec.post_norm = spec.embedding_norm = true;
+  spec.final_norm = false;
+  spec.bias.lm_head = true;
+  spec.token_types = 0;
 }
 
 void odd_t5(HfConfig& config) {
   ModelSpec& spec = config.spec;
+  spec.traits = {"narrow_softmax"};
   config.size("num_layers|num_hidden_layers", "encoder_layers", spec.encoder_layers, 6);
   if (!config.map.integer("num_decoder_layers", spec.decoder_layers)) {
     spec.decoder_layers = spec.encoder_layers;
@@ -413,6 +475,7 @@ void odd_whisper(HfConfig& config) {
   config.size("max_source_positions", "speech.max_source_positions", spec.speech.max_source_positions, 1500);
   if (spec.speech.max_source_positions <= INT64_MAX / 2) spec.speech.frames = 2 * spec.speech.max_source_positions;
   spec.bias.key = false;
+  spec.traits = {"scaled_query", "narrow_softmax"};
   for (const std::string_view key : {"classifier_proj_size", "num_hidden_layers", "mask_time_length", "mask_feature_length", "median_filter_width"}) config.map.ignore(key);
 }
 

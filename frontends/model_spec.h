@@ -85,6 +85,7 @@ struct ModelSpec {
   std::int64_t labels = 2;          // of a classifier over text; an image classifier has vision.labels
   bool pooler = false;              // dense and tanh on the first token (BERT and ViT without another head)
   std::int64_t word_embed_dim = 0;  // OPT-350m: embeddings narrower than hidden (0: hidden)
+  std::vector<std::string> traits;  // habits of the model's code that cost kernels but no size: "unit_offset", "by_head" (kModelTraits)
   double dropout = 0;
   DType dtype = DType::bf16;
   std::int64_t sliding_window = 0;

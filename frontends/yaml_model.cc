@@ -253,6 +253,15 @@ void read_structure(MapReader& map, ModelSpec& spec) {
     map.boolean("qk_norm", spec.qk_norm);
   }
   map.number("rotary_fraction", spec.rotary_fraction);
+  if (const TextNode* traits = map.list("traits")) {
+    for (const TextNode& item : traits->items) {
+      if (std::find(kModelTraits.begin(), kModelTraits.end(), item.text) == kModelTraits.end()) {
+        map.fail_at(item.mark, fmt::format("unknown trait '{}'", printable(item.text)), fmt::format("known: {}", fmt::join(kModelTraits, ", ")));
+        break;
+      }
+      spec.traits.push_back(item.text);
+    }
+  }
   map.number("dropout", spec.dropout);
   map.integer("sliding_window", spec.sliding_window, 0);
   std::string dtype;

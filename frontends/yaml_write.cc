@@ -94,6 +94,9 @@ void write_structure(Writer& out, const ModelSpec& spec) {
   out.flag_if("attention_softcap", spec.attention_softcap);
   out.flag_if("logits_softcap", spec.logits_softcap);
   out.flag_if("pooler", spec.pooler);
+  std::string traits;
+  for (const std::string& trait : spec.traits) traits += (traits.empty() ? "" : ", ") + trait;
+  if (!traits.empty()) out.line("traits", "[" + traits + "]");
   if (spec.dropout > 0) out.line("dropout", fmt::format("{}", spec.dropout));
   if (spec.dtype != DType::bf16) out.line("dtype", name_of(spec.dtype));
   out.size("sliding_window", spec.sliding_window);

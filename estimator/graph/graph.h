@@ -58,6 +58,7 @@ struct ModelInfo {
   std::string name, source;
   std::int64_t hidden = 0, heads = 0, kv_heads = 0, layers = 0, experts = 0, ffn_hidden = 0, vocab = 0, max_positions = 0;  // 0: unknown
   std::vector<NamedShape> outputs;
+  std::vector<std::string> traits;  // what a runtime's rules may ask about the whole model: "decoder", "rope", "unit_offset" (see rule.h)
 };
 
 struct Graph {

@@ -27,6 +27,7 @@ struct LinearAttrs {
   bool router = false;             // free in flops_model (Megatron's convention)
   bool input_gradient = true;      // false where the input needs no gradient (patches of an image)
   bool transposed_weight = false;  // W stored [in, out] (Conv1D of GPT-2, an ONNX MatMul)
+  std::int64_t weight_bytes = 0;   // stored bytes of W (of one expert's) where it is packed: 4-bit weights with their scales; 0: in x out elements of the dtype
   Epilogue epilogue = Epilogue::none;
   Split split = Split::none;
   Split feature_split = Split::column;  // of a grouped linear (split = expert): how expert tensor parallelism divides its features, column or row
@@ -46,6 +47,8 @@ struct AttentionAttrs {
   bool sinks = false;               // one learned logit per head (GPT-OSS)
   bool softcap = false;             // tanh soft-capping of the scores (Gemma 2)
   bool position_bias = false;       // a [heads, seq_q, seq_kv] bias is added to the scores (T5, ALiBi)
+  bool fp32_softmax = false;        // of standard attention: the implementation casts the scores up and keeps fp32 probabilities
+  bool padding_mask = false;        // an encoder's mask over padded tokens
   bool model_flops_causal = false;  // flops_model halves this attention; false for cross and encoder attention
   AttentionKernel kernel = AttentionKernel::fastest;
   Split split = Split::column;
@@ -55,6 +58,7 @@ struct AttentionAttrs {
 struct NormAttrs {
   std::int64_t rows = 0, cols = 0;
   bool weight = true, bias = false;
+  bool unit_offset = false;       // the weight is 1 + w in fp32 (Gemma)
   std::int64_t weight_cols = 0;   // learned elements where they are not `cols` (0: cols)
   Split split = Split::sequence;  // column for norms over heads
 };
@@ -69,6 +73,7 @@ struct PointwiseAttrs {
 
 struct RotaryAttrs {
   std::int64_t tokens = 0, heads = 0, kv_heads = 0, rotary_dim = 0;
+  std::int64_t head_dim = 0;  // the whole head where less than it rotates (0: rotary_dim)
   Split split = Split::column;
 };
 
@@ -86,6 +91,7 @@ struct RelativeBiasAttrs {  // T5: a [buckets, heads] table expanded to [heads, 
 
 struct CrossEntropyAttrs {
   std::int64_t tokens = 0, vocab = 0;
+  bool upcast = true;  // logits are cast to fp32 first (causal language models); else the loss runs in their dtype
   Split split = Split::column;
 };
 

@@ -25,7 +25,7 @@ void grouped_work(const Operator& op, const LinearAttrs& a, OpWork& work) {
   const auto rows_per_expert = static_cast<std::int64_t>((rows + active - 1) / active);
   const Count flops = 2 * rows * a.in * a.out;
   const ModelFlops conventions{flops, flops};
-  GemmShape shape{.m = rows_per_expert, .n = a.out, .k = a.in, .batch = active, .layout = GemmLayout::nt, .out = output_dtype(op.dtype), .grouped = true};
+  GemmShape shape{.m = rows_per_expert, .n = a.out, .k = a.in, .batch = active, .layout = GemmLayout::nt, .out = output_dtype(op.dtype), .grouped = true, .b_bytes = a.weight_bytes};
   work.forward("", gemm_call(shape, op.dtype), conventions, 1, flops);
   if (a.input_gradient) {
     GemmShape dgrad = shape;
@@ -41,10 +41,12 @@ void grouped_work(const Operator& op, const LinearAttrs& a, OpWork& work) {
   wgrad.layout = GemmLayout::tn;
   wgrad.out = work.context().gradient_out;
   wgrad.accumulate = work.context().accumulate_gradients;
+  wgrad.b_bytes = 0;
   work.backward("wgrad", gemm_call(wgrad, op.dtype), conventions, 1, flops);
   if (a.bias) work.backward("bias_grad", row_call(KernelClass::column_sum, static_cast<std::int64_t>(rows), a.out, op.dtype));
   work.save_input(op);
   const std::int64_t total = a.experts * a.expert_group;
+  if (a.weight_bytes > 0) work.packed_parameters = Count{a.experts} * a.in * a.out, work.packed_bytes = Count{a.experts} * a.weight_bytes;
   work.learn(Count{a.experts} * a.in * a.out, false, std::min(a.top_k, total), total);
   if (a.bias) work.learn(Count{a.experts} * a.out, false, std::min(a.top_k, total), total);
   work.expert_parameters = true;
@@ -58,16 +60,18 @@ void linear_work(const Operator& op, OpWork& work) {
   const auto& a = std::get<LinearAttrs>(op.attrs);
   if (a.experts > 0) return grouped_work(op, a, work);
   if (!a.tied) work.learn(Count{a.in} * a.out);
+  if (!a.tied && a.weight_bytes > 0) work.packed_parameters = Count{a.in} * a.out, work.packed_bytes = a.weight_bytes;
   if (a.bias) work.learn(a.out);
   if (a.tokens == 0) return;  // its result was cached (cross attention of a decode): the weights stay, the work is none
   const Count flops = Count{2} * a.tokens * a.in * a.out;
   const ModelFlops conventions{flops, a.router ? 0 : flops};
   const Epilogue epilogue = a.epilogue != Epilogue::none ? a.epilogue : a.bias ? Epilogue::bias : Epilogue::none;
   const GemmLayout forward_layout = a.transposed_weight ? GemmLayout::nn : GemmLayout::nt;
-  work.forward("", gemm_call({.m = a.tokens, .n = a.out, .k = a.in, .layout = forward_layout, .out = output_dtype(op.dtype), .epilogue = epilogue}, op.dtype), conventions);
+  GemmShape forward{.m = a.tokens, .n = a.out, .k = a.in, .layout = forward_layout, .out = output_dtype(op.dtype), .epilogue = epilogue, .b_bytes = a.weight_bytes};
+  work.forward("", gemm_call(forward, op.dtype), conventions);
   if (a.input_gradient) {
     const GemmLayout layout = a.transposed_weight ? GemmLayout::nt : GemmLayout::nn;
-    work.backward("dgrad", gemm_call({.m = a.tokens, .n = a.in, .k = a.out, .layout = layout, .out = output_dtype(op.dtype)}, op.dtype), conventions);
+    work.backward("dgrad", gemm_call({.m = a.tokens, .n = a.in, .k = a.out, .layout = layout, .out = output_dtype(op.dtype), .b_bytes = a.weight_bytes}, op.dtype), conventions);
   }
   GemmShape wgrad{.m = a.out, .n = a.in, .k = a.tokens, .layout = GemmLayout::tn, .out = work.context().gradient_out, .accumulate = work.context().accumulate_gradients};
   if (a.transposed_weight) std::swap(wgrad.m, wgrad.n);

@@ -14,6 +14,7 @@ void OpWork::clear() {
   saved.clear();
   parameters = active_parameters = embedding_parameters = 0;
   expert_parameters = false;
+  packed_parameters = packed_bytes = 0;
 }
 
 void OpWork::forward(std::string_view part, const KernelCall& call, ModelFlops conventions, std::int64_t calls, Count flops) {

@@ -65,6 +65,7 @@ class OpWork {
   std::vector<SavedTensor> saved;
   Count parameters = 0, active_parameters = 0, embedding_parameters = 0;
   bool expert_parameters = false;
+  Count packed_parameters = 0, packed_bytes = 0;  // of the parameters: those that are stored packed, and what they take
 
  private:
   const Graph* graph_ = nullptr;

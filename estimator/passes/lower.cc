@@ -1,98 +1,178 @@
 // Operators become kernels. Each operator comes with the best known kernels of its own; a runtime's rules replace them by what that runtime really launches.
+#include <algorithm>
 #include <cmath>
 
 #include "estimator/core/checked.h"
+#include "estimator/passes/rule_context.h"
 #include "estimator/passes/step.h"
+#include "estimator/passes/tensor_flow.h"
 
 namespace rooftile {
 namespace {
 
-// The elements that a rule's `scale` multiplies: those of the kernel that it replaces.
-double elements_of(const KernelCall& call) {
-  switch (call.kernel) {
-    case KernelClass::pointwise:
-      return static_cast<double>(call.pointwise().numel);
-    case KernelClass::softmax:
-    case KernelClass::layernorm:
-    case KernelClass::rmsnorm:
-    case KernelClass::column_sum:
-    case KernelClass::row_sum:
-      return static_cast<double>(call.row().rows) * static_cast<double>(call.row().cols);
-    case KernelClass::cross_entropy:
-      return static_cast<double>(call.cross_entropy().tokens) * static_cast<double>(call.cross_entropy().vocab);
-    case KernelClass::embedding:
-      return static_cast<double>(call.embedding().tokens) * static_cast<double>(call.embedding().hidden);
-    case KernelClass::optimizer:
-      return static_cast<double>(call.optimizer().numel);
-    default:
-      return 0;
-  }
-}
+bool is_tensor_work(const KernelCall& call) { return call.kernel == KernelClass::gemm || call.kernel == KernelClass::attention; }
 
-bool matches(const LoweringRule& rule, OpKind kind, std::string_view direction, const KernelUse& use) {
-  if (rule.op != kind) return false;
-  if (rule.part != direction && (use.part.empty() || rule.part != use.part)) return false;
-  if (rule.when.empty()) return true;
-  return use.call.kernel == KernelClass::pointwise && name_of(use.call.pointwise().kind) == rule.when;
-}
+std::int64_t whole(double value) { return static_cast<std::int64_t>(std::clamp(std::round(value), 1.0, 1e18)); }
 
-const LoweringRule* rule_for(const Runtime& runtime, OpKind kind, std::string_view direction, const KernelUse& use) {
-  if (use.call.kernel == KernelClass::gemm || use.call.kernel == KernelClass::attention || use.call.kernel == KernelClass::collective) return nullptr;
-  for (const LoweringRule& rule : runtime.rules) {
-    if (matches(rule, kind, direction, use)) return &rule;
-  }
-  return nullptr;
-}
-
-// A compiler that pads an odd vocabulary runs the head's matmuls at the next multiple of 8, over a padded copy of the weight.
-KernelCall padded_head(KernelCall call, std::int64_t vocab) {
+// A compiler that pads an odd vocabulary runs the head's matmuls at the next multiple of 8.
+void pad_head(KernelCall& call, std::int64_t vocab) {
   auto& gemm = std::get<GemmShape>(call.shape);
   for (std::int64_t* size : {&gemm.m, &gemm.n, &gemm.k}) {
     if (*size == vocab) *size = round_up(vocab, 8);
   }
-  return call;
 }
+
+class Lowering {
+ public:
+  Lowering(const StepGraph& step, const Options& options, const Runtime& runtime, const Device& device)
+      : step_(step), runtime_(runtime), words_(step_words(step.graph, options, runtime)), past_(options.context) {
+    flow_ = tensor_flow(step.graph, words_ & (RuleWords{1} << *rule_word("mixed")));
+    work_.begin(step.graph, work_context(options, runtime, &device));
+    calls_.reserve(step.entries.size() * (runtime.rules.empty() ? 2 : 8));
+  }
+
+  std::vector<LoweredCall> run() {
+    for (std::uint32_t e = 0; e < step_.entries.size(); ++e) {
+      if (step_.graph.segments[step_.entries[e].segment].repeat > 0) entry(e);
+    }
+    return std::move(calls_);
+  }
+
+ private:
+  void entry(std::uint32_t e) {
+    const StepEntry& entry = step_.entries[e];
+    const Operator& op = step_.graph.ops[entry.op];
+    work_of(op, work_);
+    const bool backward = entry.phase == StepPhase::backward;
+    const std::vector<KernelUse>& uses = backward ? work_.backward_uses : work_.forward_uses;
+    if (runtime_.rules.empty() || entry.phase == StepPhase::communication) {
+      for (const KernelUse& use : uses) keep(e, op, use);
+      return;
+    }
+    RuleContext context = operator_context(step_, entry, flow_, words_, past_);
+    if (!uses.empty()) add_call(context, uses.front().call);
+    if (const LoweringRule* rule = rule_for(op.kind, backward ? "backward" : "forward", context)) {
+      Count flops = 0;
+      for (const KernelUse& use : uses) flops += use.flops;
+      apply(e, op, *rule, uses, context, flops);
+    } else {
+      for (const KernelUse& use : uses) {
+        add_call(context, use.call);
+        const LoweringRule* own = use.part.empty() ? nullptr : rule_for(op.kind, use.part, context);
+        if (own == nullptr) {
+          keep(e, op, use);
+        } else {
+          apply(e, op, *own, {&use, 1}, context, use.flops);
+        }
+      }
+    }
+    if (backward && runtime_.accumulates_by_kernels) accumulate(e, op);
+  }
+
+  const LoweringRule* rule_for(OpKind kind, std::string_view part, const RuleContext& context) const {
+    for (const LoweringRule& rule : runtime_.rules) {
+      if (rule.op == kind && rule.part == part && holds(rule.when, context)) return &rule;
+    }
+    return nullptr;
+  }
+
+  void keep(std::uint32_t e, const Operator& op, const KernelUse& use) {
+    calls_.push_back({e, use.part, use.call, use.calls, use.flops, use.conventions, is_tensor_work(use.call)});
+    if (runtime_.pads_odd_vocabulary && op.kind == OpKind::lm_head && use.call.kernel == KernelClass::gemm) pad_head(calls_.back().call, std::get<LinearAttrs>(op.attrs).out);
+  }
+
+  void apply(std::uint32_t e, const Operator& op, const LoweringRule& rule, std::span<const KernelUse> uses, RuleContext& context, Count flops) {
+    const std::size_t first = calls_.size();
+    bool kept = false;
+    for (const RuleKernel& kernel : rule.kernels) {
+      if (!holds(kernel.when, context)) continue;
+      const auto calls = static_cast<std::int64_t>(std::ceil(kernel.calls.value(context.sizes) - 1e-9));
+      if (calls < 1) continue;
+      if (kernel.what == RuleKernel::What::same) {
+        kept = true;
+        for (const KernelUse& use : uses) {
+          if (!kernel.part.empty() && kernel.part != use.part) continue;
+          keep(e, op, use);
+          finish(calls_.back(), kernel, calls, context);
+        }
+        continue;
+      }
+      const double repeated = uses.empty() ? 1 : static_cast<double>(uses.front().calls);
+      LoweredCall lowered{e, label_of(kernel), call_of(kernel, op.dtype, context), calls * static_cast<std::int64_t>(repeated), 0, {}, kernel.what == RuleKernel::What::matmul};
+      lowered.launches = launches_of(kernel, context);
+      lowered.once = kernel.once;
+      calls_.push_back(lowered);
+    }
+    if (!kept && calls_.size() > first) calls_[first].flops = flops;  // the arithmetic that is wanted stands on the first kernel of the rule
+  }
+
+  void finish(LoweredCall& lowered, const RuleKernel& kernel, std::int64_t calls, const RuleContext& context) const {
+    if (kernel.dtype) {
+      const DType before = lowered.call.dtype;
+      lowered.call.dtype = *kernel.dtype;
+      if (auto* gemm = std::get_if<GemmShape>(&lowered.call.shape); gemm != nullptr && gemm->out == before) gemm->out = *kernel.dtype;
+    }
+    lowered.calls *= calls;
+    lowered.launches = launches_of(kernel, context);
+  }
+
+  static std::int64_t launches_of(const RuleKernel& kernel, const RuleContext& context) {
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(kernel.launches.value(context.sizes) - 1e-9)));
+  }
+
+  static std::string_view label_of(const RuleKernel& kernel) {
+    if (!kernel.part.empty()) return kernel.part;
+    if (kernel.what == RuleKernel::What::matmul) return "matmul";
+    return kernel.what == RuleKernel::What::row ? name_of(kernel.row) : name_of(kernel.pointwise);
+  }
+
+  static KernelCall call_of(const RuleKernel& kernel, DType own, const RuleContext& context) {
+    const DType dtype = kernel.dtype.value_or(own);
+    const auto size = [&](const std::optional<RuleExpression>& expression, std::string_view otherwise) {
+      if (expression) return whole(expression->value(context.sizes));
+      for (std::size_t i = 0; i < kRuleSizeNames.size(); ++i) {
+        if (kRuleSizeNames[i] == otherwise) return whole(context.sizes[i]);
+      }
+      return std::int64_t{1};
+    };
+    if (kernel.what == RuleKernel::What::row) return row_call(kernel.row, size(kernel.rows, "rows"), size(kernel.cols, "cols"), dtype, kernel.pass);
+    if (kernel.what == RuleKernel::What::matmul) {
+      return gemm_call(
+          {.m = size(kernel.m, "m"), .n = size(kernel.n, "n"), .k = size(kernel.k, "k"), .batch = kernel.batch ? size(kernel.batch, "") : 1, .layout = kernel.layout, .out = dtype},
+          dtype);
+    }
+    KernelCall call = pointwise_call(kernel.pointwise, size(kernel.of, "numel"), dtype);
+    auto& shape = std::get<PointwiseShape>(call.shape);
+    if (kernel.to)
+      shape.to = *kernel.to;
+    else if (kernel.pointwise == PointwiseKind::cast)
+      shape.to = dtype == DType::fp32 ? own : DType::fp32;
+    return call;
+  }
+
+  // Two gradients that meet at an input which an earlier operator reads too.
+  void accumulate(std::uint32_t e, const Operator& op) {
+    for (std::size_t i = 0; i < op.inputs; ++i) {
+      if (!flow_.shared[op.first_edge + i]) continue;
+      const TensorId tensor = step_.graph.inputs_of(op)[i];
+      const DType dtype = flow_.wide[tensor] ? DType::fp32 : step_.graph.tensors[tensor].dtype;
+      calls_.push_back({e, "accumulate", pointwise_call(PointwiseKind::add, std::max<std::int64_t>(1, step_.graph.tensors[tensor].elements), dtype), 1, 0, {}, false});
+    }
+  }
+
+  const StepGraph& step_;
+  const Runtime& runtime_;
+  RuleWords words_;
+  std::int64_t past_;
+  TensorFlow flow_;
+  OpWork work_;
+  std::vector<LoweredCall> calls_;
+};
 
 }  // namespace
 
 std::vector<LoweredCall> lower(const StepGraph& step, const Options& options, const Runtime& runtime, const Device& device) {
-  std::vector<LoweredCall> calls;
-  calls.reserve(step.entries.size() * 2);
-  OpWork work;
-  work.begin(step.graph, work_context(options, runtime, &device));
-  for (std::uint32_t e = 0; e < step.entries.size(); ++e) {
-    const StepEntry& entry = step.entries[e];
-    if (step.graph.segments[entry.segment].repeat == 0) continue;
-    const Operator& op = step.graph.ops[entry.op];
-    work_of(op, work);
-    const bool backward = entry.phase == StepPhase::backward;
-    const std::string_view direction = backward ? "backward" : "forward";
-    for (const KernelUse& use : backward ? work.backward_uses : work.forward_uses) {
-      const bool tensor_work = use.call.kernel == KernelClass::gemm || use.call.kernel == KernelClass::attention;
-      const LoweringRule* rule = rule_for(runtime, op.kind, direction, use);
-      if (runtime.pads_odd_vocabulary && op.kind == OpKind::lm_head && use.call.kernel == KernelClass::gemm && std::get<LinearAttrs>(op.attrs).out % 8 != 0) {
-        const auto& head = std::get<LinearAttrs>(op.attrs);
-        calls.push_back({e, use.part, padded_head(use.call, head.out), use.calls, use.flops, use.conventions, true});
-        calls.push_back({e, "pad", pointwise_call(PointwiseKind::copy, head.out * head.in, op.dtype), use.calls, 0, {}, false});
-        continue;
-      }
-      if (rule == nullptr) {
-        calls.push_back({e, use.part, use.call, use.calls, use.flops, use.conventions, tensor_work});
-        continue;
-      }
-      const double elements = elements_of(use.call);
-      Count flops = use.flops;  // the arithmetic that is wanted stands on the first kernel of the rule
-      for (const RuleKernel& kernel : rule->kernels) {
-        const auto numel = static_cast<std::int64_t>(std::max(1.0, std::round(elements * kernel.scale)));
-        KernelCall call = pointwise_call(kernel.kind, numel, kernel.fp32 ? DType::fp32 : use.call.dtype);
-        if (kernel.to_fp32) std::get<PointwiseShape>(call.shape).to = DType::fp32;
-        if (kernel.kind == PointwiseKind::cast && kernel.fp32) std::get<PointwiseShape>(call.shape).to = use.call.dtype;
-        calls.push_back({e, name_of(kernel.kind), call, use.calls * kernel.calls, flops, {}, false});
-        flops = 0;
-      }
-    }
-  }
-  return calls;
+  return Lowering(step, options, runtime, device).run();
 }
 
 }  // namespace rooftile

@@ -16,9 +16,29 @@ struct StageResult {
   StepGraph rank;
   std::vector<LoweredCall> calls;
   std::vector<const KernelTime*> times;
+  std::vector<KernelTime> slowed;  // times of kernels that a power limit slows, where it acts
   StageTime time;
   MemoryTotals memory;
 };
+
+// A step under the power limit: what computes runs slower, by how much the step's own mix says; optimizer and communication wait for memory and links.
+void slow_down(StageResult& stage, const Options& options, const Runtime& runtime, KernelTimer& timer) {
+  const StageTime& time = stage.time;
+  const double computing = time.forward_s + time.backward_s + time.recompute_s;
+  const double others = time.optimizer_s + time.communication_s + time.launch_gap_s + time.host_bound_s + pipeline_bubble(options.layout, time.per_micro_batch_s);
+  const double slowdown = timer.step_slowdown(options.dtype, time.flops_hardware, computing, others);
+  if (slowdown < 1.0005) return;
+  stage.slowed.reserve(stage.calls.size());
+  for (std::size_t i = 0; i < stage.calls.size(); ++i) {
+    const StepPhase phase = stage.rank.entries[stage.calls[i].entry].phase;
+    if (phase == StepPhase::communication || phase == StepPhase::optimizer) continue;
+    KernelTime& slowed = stage.slowed.emplace_back(*stage.times[i]);
+    slowed.loss_s[static_cast<std::size_t>(Loss::clock)] += slowed.time_s * (slowdown - 1);
+    slowed.time_s *= slowdown;
+    stage.times[i] = &slowed;
+  }
+  stage.time = schedule(stage.rank, stage.calls, stage.times, options, runtime);
+}
 
 StageResult run_stage(const StepGraph& step, const Options& options, const Runtime& runtime, const Machine& machine, const Stage& stage, KernelTimer& timer) {
   StageResult result;
@@ -28,6 +48,7 @@ StageResult run_stage(const StepGraph& step, const Options& options, const Runti
   result.times.reserve(result.calls.size());
   for (const LoweredCall& call : result.calls) result.times.push_back(&timer(call.call));
   result.time = schedule(result.rank, result.calls, result.times, options, runtime);
+  if (options.clocks == ClockState::automatic) slow_down(result, options, runtime, timer);
   result.memory = memory_of(result.rank, stage, options, runtime, machine.device);
   return result;
 }
@@ -64,7 +85,7 @@ OpRow make_row(const StageResult& stage, std::size_t i, const Options& options, 
   if (!lowered.part.empty()) row.name.append(".").append(lowered.part);
   row.op = op.kind;
   row.phase = entry.phase;
-  row.count = segment.repeat * lowered.calls * (entry.per_step ? 1 : options.micro_batches());
+  row.count = segment.repeat * lowered.calls * (entry.per_step || lowered.once ? 1 : options.micro_batches());
   row.call = lowered.call;
   const auto count = static_cast<double>(row.count);
   row.flops = lowered.flops / lowered.calls * row.count;
@@ -139,6 +160,7 @@ void account(const StageResult& slowest, double bytes_all, double flops_hardware
   totals.exposed_communication_time_s = time.communication_s;
   totals.launch_gap_time_s = time.launch_gap_s;
   totals.host_bound_time_s = time.host_bound_s;
+  totals.launches = static_cast<Count>(time.launches);
   totals.bubble_time_s = pipeline_bubble(options.layout, time.per_micro_batch_s);
   totals.step_time_s = time.busy_s() + totals.bubble_time_s + time.launch_gap_s + time.host_bound_s;
   const double bubble_error = time.busy_s() > 0 ? totals.bubble_time_s * time.error_s / time.busy_s() : 0;
@@ -233,7 +255,7 @@ Result<Prediction> predict(const Graph& graph, const Options& requested, const M
   for (std::size_t i = 0; i < chosen.calls.size(); ++i) prediction.rows.push_back(make_row(chosen, i, options, machine.device));
   warn_unsupported(chosen, machine, prediction.warnings);
   account(chosen, bytes_all, flops_hardware, graph_flops(step, options, runtime), graph, prediction);
-  prediction.totals.memory = stages[fullest].memory;
+  prediction.totals.memory = memory_of(stages[fullest].rank, stages[fullest].stage, options, runtime, machine.device, true);
   advise_memory(prediction.totals.memory, graph, options, runtime, machine.device);
   if (!prediction.totals.memory.fits) {
     prediction.warnings.push_back({"does_not_fit", "does not fit; the largest term is " + prediction.totals.memory.breaks +

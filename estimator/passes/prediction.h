@@ -52,8 +52,17 @@ struct OpRow {
   double recoverable_s() const { return time_s > attainable_s ? time_s - attainable_s : 0; }
 };
 
+struct MemoryTerm {
+  std::string name;  // "weights", "gradients", "layer.act" (kept by it), "head.loss.grad" (on its way back)
+  Count bytes = 0;
+};
+
 struct MemoryTotals {
   Count peak_bytes = 0, parameters_bytes = 0, gradients_bytes = 0, optimizer_bytes = 0, activations_bytes = 0, kv_cache_bytes = 0, workspace_bytes = 0;
+  Count reserved_bytes = 0;  // what the allocator has asked of the device by then
+  StepPhase peak_phase = StepPhase::forward;
+  std::string peak_segment, peak_operator;  // of the moment of the peak; no operator: the optimizer's step
+  std::vector<MemoryTerm> top;              // what is alive then, the ten largest
   bool fits = true;
   double capacity_bytes = 0;
   std::string breaks;     // the term that breaks it: "optimizer states (64.2 GB)"; empty when it fits
@@ -66,6 +75,7 @@ struct Totals {
   double step_time_s = 0, step_time_low_s = 0, step_time_high_s = 0;
   double forward_time_s = 0, backward_time_s = 0, recompute_time_s = 0, optimizer_time_s = 0, exposed_communication_time_s = 0;
   double bubble_time_s = 0, launch_gap_time_s = 0, host_bound_time_s = 0;
+  Count launches = 0;  // kernels and memsets of one rank
   Count flops_matmul_dense = 0, flops_model = 0, flops_hardware = 0, bytes = 0, tokens = 0;
   double tokens_per_s_per_gpu = 0, tflops_per_gpu = 0, mfu = 0, hfu = 0, busy_fraction = 0;
   double attainable_s = 0, peak_s = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "estimator/passes/host_queue.h"
+
 namespace rooftile {
 
 double pipeline_bubble(const Layout& layout, double per_micro_batch_s) {
@@ -13,11 +15,11 @@ StageTime schedule(const StepGraph& rank, const std::vector<LoweredCall>& calls,
   stage.exposed.assign(calls.size(), 1.0);
   const auto micro_batches = static_cast<double>(options.micro_batches());
   double overlappable_s = 0, backward_once_s = 0, repeated_s = 0, repeated_communication_s = 0;
-  double launches_forward = 0, launches_rest = 0, gpu_forward = 0, gpu_rest = 0;
+  double launches = 0;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const StepEntry& entry = rank.entries[calls[i].entry];
     const double repeat = static_cast<double>(rank.graph.segments[entry.segment].repeat) * static_cast<double>(calls[i].calls);
-    const double rounds = entry.per_step ? 1 : micro_batches;
+    const double rounds = entry.per_step || calls[i].once ? 1 : micro_batches;
     const double count = repeat * rounds, time = times[i]->time_s * count;
     if (entry.phase == StepPhase::communication) {
       if (entry.overlappable) {
@@ -44,9 +46,7 @@ StageTime schedule(const StepGraph& rank, const std::vector<LoweredCall>& calls,
       }
       if (!entry.per_step) repeated_s += time;
     }
-    const bool forward = entry.phase == StepPhase::forward;
-    (forward ? launches_forward : launches_rest) += count;
-    (forward ? gpu_forward : gpu_rest) += time;
+    launches += launches_of(calls[i], *times[i]) * static_cast<double>(rank.graph.segments[entry.segment].repeat) * rounds;
     // Errors of a model's kernels share their causes (clock, bandwidth), so they are added as if all erred alike. A 90th percentile of the absolute error is 1.28/1.64 of
     // the half width of an 80 % interval under a normal law.
     stage.error_s += time * times[i]->error_p90 * (1.2816 / 1.6449);
@@ -67,12 +67,10 @@ StageTime schedule(const StepGraph& rank, const std::vector<LoweredCall>& calls,
   }
 
   // A kernel's time holds the launch of a graph-like stream; a stream fed launch by launch leaves wider gaps.
-  const double launches = launches_forward + launches_rest;
+  stage.launches = launches;
   if (!options.cuda_graphs) {
     stage.launch_gap_s = launches * std::max(0.0, runtime.launch_gap_s - runtime.graph_gap_s);
-    // Where kernels are shorter than the host needs to launch them, the GPU waits.
-    stage.host_bound_s = std::max(0.0, launches_forward * runtime.host_launch_s - gpu_forward) + std::max(0.0, launches_rest * runtime.host_launch_s - gpu_rest);
-    stage.host_bound_s = std::max(0.0, stage.host_bound_s - stage.launch_gap_s);
+    stage.host_bound_s = host_bound_time(rank, calls, times, options, runtime);
   }
   stage.per_micro_batch_s = (repeated_s + repeated_communication_s) / std::max(1.0, micro_batches);
   stage.once_s = stage.busy_s() - stage.per_micro_batch_s * micro_batches;

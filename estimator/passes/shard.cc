@@ -25,6 +25,11 @@ struct Divide {
   std::int64_t features(std::int64_t count, Split split) const { return split == Split::column ? part_of(count, layout.tp) : count; }
 
   void operator()(LinearAttrs& a) const {
+    const Count whole = Count{a.in} * a.out;
+    divide(a);
+    if (a.weight_bytes > 0 && whole > 0) a.weight_bytes = static_cast<std::int64_t>((Count{a.weight_bytes} * a.in * a.out + whole - 1) / whole);
+  }
+  void divide(LinearAttrs& a) const {
     a.tokens = part_of(a.tokens, layout.cp);
     if (a.split == Split::expert) {
       const std::int64_t etp = layout.expert_tp();

@@ -35,6 +35,9 @@ WorkContext work_context(const Options& options, const Runtime& runtime, const D
   WorkContext context;
   context.device = device;
   context.attention = options.attention != AttentionKernel::fastest ? options.attention : runtime.attention;
+  // A runtime's own choice is one of Hopper and later; before, it takes the fastest that there is.
+  if (options.attention == AttentionKernel::fastest && context.attention != AttentionKernel::standard && device != nullptr && device->architecture < Architecture::hopper)
+    context.attention = AttentionKernel::fastest;
   const StateBytes state = state_bytes(options, runtime);
   const bool accumulates = options.phase == Phase::train && runtime.fused_gradient_accumulation && state.gradient_dtype == DType::fp32 && bits_of(options.dtype) < 32;
   context.gradient_out = accumulates ? DType::fp32 : bits_of(options.dtype) == 8 ? DType::bf16 : options.dtype;

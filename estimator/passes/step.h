@@ -39,7 +39,9 @@ struct LoweredCall {
   std::int64_t calls = 1;  // of one execution of the entry
   Count flops = 0;         // algorithmic, of all calls
   ModelFlops conventions;
-  bool tensor_work = false;  // matmul-like: counts in flops_hardware
+  bool tensor_work = false;   // matmul-like: counts in flops_hardware
+  std::int64_t launches = 1;  // of one call, where several kernels are timed as one
+  bool once = false;          // once a step although its entry is executed for every micro-batch
 };
 
 // What one rank of a pipeline stage executes: how often each segment runs there.
@@ -74,8 +76,8 @@ struct StateBytes {
 };
 StateBytes state_bytes(const Options& options, const Runtime& runtime);
 
-// Memory of one rank of the stage.
-MemoryTotals memory_of(const StepGraph& rank, const Stage& stage, const Options& options, const Runtime& runtime, const Device& device);
+// Memory of one rank of the stage: a walk over the life of its tensors in the order in which the runtime executes the step. `explain` adds the moment of the peak's terms.
+MemoryTotals memory_of(const StepGraph& rank, const Stage& stage, const Options& options, const Runtime& runtime, const Device& device, bool explain = false);
 
 // Fills MemoryTotals::breaks and would_fit when it does not fit: the setting that changes least and fits with room to spare, every other option kept. The setting gives exactly
 // would_fit_bytes when it is run (a test applies it).

@@ -113,6 +113,7 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
   constants.stream_efficiency = lookup.get("dram.efficiency", 1);
   constants.sm_bytes_per_clock = lookup.get("sm.bytes_per_clock", 0);
   constants.sustained_fraction = lookup.get("clock.sustained_fraction", 1);
+  constants.free_share = lookup.find("clock.free_share").value_or(1);
   constants.burst_s = lookup.get("clock.burst_s", 0);
   constants.sustained_s = lookup.get("clock.sustained_s", 0);
 

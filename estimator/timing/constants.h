@@ -58,6 +58,7 @@ struct Constants {
   double sm_bytes_per_clock = 0;         // most that one SM moves; 0: not limiting
   double sustained_fraction = 1;         // sustained over burst tensor throughput
   double clock_factor = 1;               // protocol: clock that a long run of calls holds, relative to that of a call alone
+  double free_share = 1;                 // of the steady sustained matmul rate: a step whose mean rate stays below it runs at burst clocks
   double burst_s = 0, sustained_s = 0;   // kernels up to the first run at burst clocks, from the second on at sustained ones
   std::array<AttentionConstants, kAttentionKernels> attention;
   double attention_vector_ops = 0;                // vector instructions per score besides the exponential

@@ -336,7 +336,7 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   s.b_turned = shape.layout == GemmLayout::nn || shape.layout == GemmLayout::tn;
   s.constants = math.constants;
   s.a_bytes = s.m * s.k * s.in_bytes;
-  s.b_bytes = s.k * s.n * s.in_bytes;
+  s.b_bytes = shape.b_bytes > 0 ? static_cast<double>(shape.b_bytes) : s.k * s.n * s.in_bytes;
   s.c_bytes = s.m * s.n * s.out_bytes;
   s.operand_bandwidth = device_.memory_bandwidth * s.constants.operand_efficiency;
   s.l2_panel_bytes = device_.l2_bytes * constants_.l2_panel_share;

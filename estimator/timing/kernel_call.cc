@@ -58,6 +58,7 @@ std::size_t hash_of(const KernelCall& call) {
     case KernelClass::gemm: {
       const GemmShape& s = call.gemm();
       mixer.add_all(s.m, s.n, s.k, s.batch);
+      if (s.b_bytes > 0) mixer.add(static_cast<std::uint64_t>(s.b_bytes));
       mixer.add(static_cast<std::uint64_t>(s.layout) | static_cast<std::uint64_t>(s.out) << 8 | static_cast<std::uint64_t>(s.accumulate) << 16 |
                 static_cast<std::uint64_t>(s.epilogue) << 24 | static_cast<std::uint64_t>(s.grouped) << 32);
       break;
@@ -73,6 +74,14 @@ std::size_t hash_of(const KernelCall& call) {
     case KernelClass::rmsnorm:
     case KernelClass::column_sum:
     case KernelClass::row_sum:
+    case KernelClass::log_softmax:
+    case KernelClass::softmax_fp32:
+    case KernelClass::nll:
+    case KernelClass::row_mean:
+    case KernelClass::argmax:
+    case KernelClass::topk:
+    case KernelClass::sort:
+    case KernelClass::layernorm_input:
       mixer.add_all(call.row().rows, call.row().cols);
       break;
     case KernelClass::pointwise:
@@ -109,6 +118,7 @@ std::string print_shape(const KernelCall& call) {
       if (s.accumulate) put(text, "accumulate", 1);
       if (s.epilogue != Epilogue::none) put(text, "epilogue", kEpilogueNames[static_cast<std::size_t>(s.epilogue)]);
       if (s.grouped) put(text, "grouped", 1);
+      if (s.b_bytes > 0) put(text, "b_bytes", s.b_bytes);
       break;
     }
     case KernelClass::attention: {
@@ -125,11 +135,18 @@ std::string print_shape(const KernelCall& call) {
     case KernelClass::softmax:
     case KernelClass::layernorm:
     case KernelClass::rmsnorm:
-      put(text, "rows", call.row().rows), put(text, "cols", call.row().cols), put(text, "pass", pass);
-      break;
     case KernelClass::column_sum:
     case KernelClass::row_sum:
+    case KernelClass::log_softmax:
+    case KernelClass::softmax_fp32:
+    case KernelClass::nll:
+    case KernelClass::row_mean:
+    case KernelClass::argmax:
+    case KernelClass::topk:
+    case KernelClass::sort:
+    case KernelClass::layernorm_input:
       put(text, "rows", call.row().rows), put(text, "cols", call.row().cols);
+      if (has_row_passes(call.kernel)) put(text, "pass", pass);
       break;
     case KernelClass::pointwise: {
       const PointwiseShape& s = call.pointwise();

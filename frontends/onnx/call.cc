@@ -191,6 +191,18 @@ Dim Call::product(const std::vector<Dim>& shape, std::size_t begin, std::size_t 
   return out;
 }
 
+std::int64_t Call::stored_bytes(std::size_t first, std::size_t last) const {
+  if (!ranked(first) || !in(first).constant || bits_of(in(first).elem) == 0 || bits_of(in(first).elem) > 8) return 0;
+  Count bytes = 0;
+  for (std::size_t i = first; i <= last && i < input_count(); ++i) {
+    if (!ranked(i) || !in(i).constant) continue;
+    Count elements = 1;
+    for (const Dim dim : in(i).shape) elements = dim.is_constant() && fits_int64(elements) ? elements * dim.value : Count{0};
+    bytes += (elements * bits_of(in(i).elem) + 7) / 8;
+  }
+  return fits_int64(bytes) ? static_cast<std::int64_t>(bytes) : 0;
+}
+
 Dim Call::data_size(std::size_t output, std::string_view what, Dim fallback, std::size_t axis) {
   if (what.starts_with("dim")) axis = static_cast<std::size_t>(std::strtoul(std::string(what.substr(3)).c_str(), nullptr, 10));
   if (wants(output) && axis != SIZE_MAX) {

@@ -63,6 +63,9 @@ class Call {
   // Two sizes that the operator needs equal; gives the better known one, reports a contradiction, notes an equality of symbols.
   Dim unify(Dim a, Dim b, std::string_view what);
 
+  // Bytes of the stored inputs [first, last] of a node that unpacks weights: the packed tensor, its scales and zero points. 0 where the first is not stored in 8 bits or fewer.
+  std::int64_t stored_bytes(std::size_t first, std::size_t last) const;
+
   Dim product(const std::vector<Dim>& shape, std::size_t begin = 0, std::size_t end = SIZE_MAX) const;
 
   // A size that only the data decides: a symbol named after the output, bound by the user or else set to `fallback` with a warning.

@@ -50,6 +50,12 @@ void CostCall::emit(OpKind kind, OpAttrs attrs, Dim macs, Emission emission) {
       break;
     }
   }
+  // A product of integers gives wider ones; its kernel is that of its operands.
+  const bool product = kind == OpKind::linear || kind == OpKind::matmul || kind == OpKind::convolution || kind == OpKind::patch_embedding;
+  if (product && is_integer(work.elem) && !work.inputs.empty()) {
+    const Elem operand = run_.trace.tensors[work.inputs.front()].elem;
+    if (is_integer(operand) && bits_of(operand) <= 8) work.elem = operand;
+  }
   run_.trace.works.push_back(std::move(work));
 }
 
@@ -241,6 +247,9 @@ void gather_cost(CostCall& at) {
   const TensorInfo& table = at.in(0);
   const bool learned =
       table.constant && table.ranked && table.rank() == 2 && (is_float(table.elem) || bits_of(table.elem) <= 8) && at.call.attr_int("axis", 0) == 0 && at.known_in(1);
+  // One position that is known (the class token, the last token) is a view with strides.
+  const bool one = at.call.ranked(1) && at.in_elements(1) == Dim(1) && at.call.in_number(1).has_value();
+  if (!learned && one) return;
   if (!learned) return at.pointwise(PointwiseKind::gather, at.out_elements(0), OpKind::elementwise);
   const Dim tokens = at.in_elements(1);
   if (tokens == Dim(0)) return;

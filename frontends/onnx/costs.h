@@ -15,7 +15,8 @@ struct Emission {
   std::string_view part = {};
   std::int64_t repeat = 1;
   std::vector<std::uint32_t> inputs = {}, outputs = {};
-  std::uint32_t weight = 0;  // trace tensor of the learned operand
+  std::uint32_t weight = 0;        // trace tensor of the learned operand
+  std::int64_t weight_bytes = 0;  // of a linear: what its packed weights take as stored
 };
 
 class CostCall {

@@ -16,6 +16,7 @@ void CostCall::linear(Dim tokens, Dim in_size, Dim out_size, bool bias, bool tra
   attrs.out = number(out_size);
   attrs.bias = bias;
   attrs.transposed_weight = transposed;
+  attrs.weight_bytes = emission.weight_bytes;
   attrs.split = Split::none;
   emit(OpKind::linear, attrs, macs, std::move(emission));
 }
@@ -49,10 +50,12 @@ void product(CostCall& at, std::size_t left, std::size_t right, std::vector<Dim>
   const Dim m = a[a.size() - 2], k = a.back(), n = b.back();
   const Dim batch_a = at.call.product(a, 0, a.size() - 2), batch_b = at.call.product(b, 0, b.size() - 2);
   if (at.weight(right) && batch_b == Dim(1)) {
-    return at.linear(at.dims.mul(batch_a, m), k, n, bias, !transpose_b, {.part = part, .inputs = {at.in_id(left)}, .weight = at.in_id(right)});
+    const std::int64_t packed = at.in(right).packed_bytes;
+    return at.linear(at.dims.mul(batch_a, m), k, n, bias, transpose_b == at.in(right).transposed, {.part = part, .inputs = {at.in_id(left)}, .weight = at.in_id(right), .weight_bytes = packed});
   }
   if (at.weight(left) && batch_a == Dim(1) && !at.weight(right)) {
-    return at.linear(at.dims.mul(batch_b, n), k, m, bias, transpose_a, {.part = part, .inputs = {at.in_id(right)}, .weight = at.in_id(left)});
+    const std::int64_t packed = at.in(left).packed_bytes;
+    return at.linear(at.dims.mul(batch_b, n), k, m, bias, transpose_a != at.in(left).transposed, {.part = part, .inputs = {at.in_id(right)}, .weight = at.in_id(left), .weight_bytes = packed});
   }
   const std::vector<std::uint32_t> operands{at.in_id(left), at.in_id(right)};
   if (batch_b == Dim(1)) return at.matmul(1, at.dims.mul(batch_a, m), n, k, layout_of(transpose_a, transpose_b), {.part = part, .inputs = operands});
@@ -121,7 +124,9 @@ void matmul_nbits_cost(CostCall& at) {
   if (!at.known_in(0) || at.in(0).rank() == 0) return at.unresolved();
   const std::int64_t k = at.call.attr_int("K", 0), n = at.call.attr_int("N", 0);
   if (k <= 0) return;
-  at.linear(at.dims.floordiv(at.in_elements(0), k), k, n, at.call.has(5), false, {.inputs = {at.in_id(0)}, .weight = at.in_id(1)});
+  // N ceil(K / block) blocks of packed weights, a scale each, and zero points: what the file stores of them.
+  const std::int64_t packed = at.call.stored_bytes(1, 3);
+  at.linear(at.dims.floordiv(at.in_elements(0), k), k, n, at.call.has(5), false, {.inputs = {at.in_id(0)}, .weight = at.in_id(1), .weight_bytes = packed});
 }
 
 // Each index is kept or summed; two operands are a batched product. n operands cost n - 1 multiplications per point of the index space.
@@ -346,6 +351,8 @@ void moe_cost(CostCall& at) {
     attrs.experts = CostCall::number(experts);
     attrs.top_k = k;
     attrs.split = Split::none;
+    // Packed matrices of all experts, with their scales in the input that follows.
+    if (quantised && experts.is_constant() && experts.value > 0) attrs.weight_bytes = at.call.stored_bytes(projection.weight, projection.weight + 1) / experts.value;
     const Dim macs = at.dims.mul(at.dims.mul(tokens, k), at.dims.mul(projection.in, projection.out));
     if (macs == Dim(0)) return;
     const bool last = projection.part == "down";

@@ -12,7 +12,11 @@ namespace {
 
 class GraphBuilder {
  public:
-  GraphBuilder(const Program& program, const Trace& trace, const Options& options) : program_(program), trace_(trace), options_(options) {}
+  GraphBuilder(const Program& program, const Trace& trace, const Options& options)
+      : program_(program), trace_(trace), options_(options), roles_(trace.tensors.size(), TensorRole::activation) {
+    for (const std::uint32_t id : trace.inputs) roles_[id] = TensorRole::input;
+    for (const std::uint32_t id : trace.outputs) roles_[id] = TensorRole::output;
+  }
   Result<Graph> build();
 
  private:
@@ -24,14 +28,16 @@ class GraphBuilder {
   void note_coverage();
   void note_dtype();
   void finish_head();
+  void uncounted_weights(Segment& weights);
 
   const Program& program_;
   const Trace& trace_;
   const Options& options_;
   Graph graph_;
+  std::vector<TensorRole> roles_;  // of the trace's tensors: the graph's inputs and outputs
   std::unordered_map<std::uint32_t, TensorId> tensors_;
   std::set<std::int32_t> counted_;  // stored tensors that an operator before has counted
-  std::set<std::string> used_names_;
+  std::map<std::string, int> used_names_;  // and how often each was taken
 };
 
 TensorId GraphBuilder::tensor(std::uint32_t id) {
@@ -45,8 +51,7 @@ TensorId GraphBuilder::tensor(std::uint32_t id) {
     Count elements = info.ranked ? 1 : 0;
     for (const Dim dim : info.shape) elements = fits_int64(elements) ? elements * dim.value : elements;
     out.elements = fits_int64(elements) ? static_cast<std::int64_t>(elements) : INT64_MAX;
-    if (std::find(trace_.inputs.begin(), trace_.inputs.end(), root) != trace_.inputs.end()) out.role = TensorRole::input;
-    if (std::find(trace_.outputs.begin(), trace_.outputs.end(), root) != trace_.outputs.end()) out.role = TensorRole::output;
+    if (roles_[root] != TensorRole::activation) out.role = roles_[root];
     graph_.tensors.push_back(out);
   }
   return known->second;
@@ -60,7 +65,11 @@ void GraphBuilder::edges(const Work& work, Operator& op) {
   const std::size_t least = work.kind == OpKind::matmul ? 2 : 1;
   while (inputs.size() < least) inputs.push_back(!inputs.empty() ? inputs.back() : work.weight != 0 ? work.weight : work.outputs.empty() ? 0 : work.outputs.front());
   for (const std::uint32_t input : inputs) graph_.edges.push_back(tensor(input));
-  for (const std::uint32_t output : work.outputs) graph_.edges.push_back(tensor(output));
+  for (const std::uint32_t output : work.outputs) {
+    graph_.edges.push_back(tensor(output));
+    // The whole cache is counted as such, not as what a pass holds between its operators.
+    if (work.kind == OpKind::cache_write) graph_.tensors[graph_.edges.back()].elements = 0;
+  }
   op.inputs = static_cast<std::uint16_t>(std::min<std::size_t>(inputs.size(), UINT16_MAX));
   op.outputs = static_cast<std::uint16_t>(std::min<std::size_t>(work.outputs.size(), UINT16_MAX));
 }
@@ -82,10 +91,13 @@ void GraphBuilder::learned(const Work& work, Operator& op, std::int64_t repeat) 
 std::string_view GraphBuilder::name_of_work(const Work& work) {
   std::string name = trace_.steps[work.step].node->label();
   if (!work.part.empty()) name += "." + std::string(work.part);
-  if (!used_names_.insert(name).second) {
-    int number = 2;
-    while (!used_names_.insert(name + "#" + std::to_string(number)).second) ++number;
-    name += "#" + std::to_string(number);
+  // The next free number is remembered: a body that a loop repeats has the same names thousands of times.
+  if (auto [known, fresh] = used_names_.try_emplace(name, 1); !fresh) {
+    std::string numbered;
+    do {
+      numbered = name + "#" + std::to_string(++known->second);
+    } while (!used_names_.try_emplace(numbered, 1).second);
+    name = std::move(numbered);
   }
   graph_.names.push_back(std::move(name));
   return graph_.names.back();
@@ -144,7 +156,7 @@ void GraphBuilder::note_dtype() {
   }
   if (!packed.empty()) {
     graph_.warnings.push_back({"packed_weights", std::to_string(packed.size()) + " weights are stored in 8 bits or fewer (" + to_string(bytes) +
-                                                     " bytes in all); reading them is costed in " + std::string(rooftile::name_of(options_.dtype))});
+                                                     " bytes in all): they are read as stored and multiplied in " + std::string(rooftile::name_of(options_.dtype))});
   }
   for (const auto& [elem, count] : found) {
     graph_.warnings.push_back({"dtype_of_graph", "operators stored in " + std::string(elem) + " are costed in " + std::string(rooftile::name_of(options_.dtype)) + " (--dtype)"});
@@ -181,8 +193,33 @@ void GraphBuilder::finish_head() {
   graph_.warnings.push_back({"loss_added", "the graph has no loss; a cross entropy over its " + std::to_string(attrs.vocab) + " classes is added for training"});
 }
 
+// Matrices that a training graph takes as inputs and that no row counts as its weight (a table read by a foreign look-up) are parameters all the same.
+void GraphBuilder::uncounted_weights(Segment& weights) {
+  std::set<std::int32_t> used;
+  for (const Work& work : trace_.works) {
+    if (work.alive && work.weight != 0) used.insert(trace_.tensors[work.weight].stored);
+  }
+  for (std::size_t i = 0; i < program_.stored.size(); ++i) {
+    const StoredTensor& stored = program_.stored[i];
+    if (!stored.input || stored.dims.size() < 2 || used.contains(static_cast<std::int32_t>(i))) continue;
+    LinearAttrs kept;  // without tokens: no work
+    kept.in = stored.elements;
+    kept.out = 1;
+    kept.split = Split::none;
+    graph_.names.push_back(readable(stored.name));
+    Operator op;
+    op.kind = OpKind::linear;
+    op.dtype = dtype_of(stored.elem, options_.dtype);
+    op.attrs = kept;
+    op.name = graph_.names.back();
+    op.first_edge = static_cast<std::uint32_t>(graph_.edges.size());
+    graph_.ops.push_back(op);
+    ++weights.op_count;
+  }
+}
+
 Result<Graph> GraphBuilder::build() {
-  graph_.names.reserve(trace_.works.size() * 2 + 8);
+  graph_.names.reserve(trace_.works.size() * 2 + program_.stored.size() + 8);
   graph_.ops.reserve(trace_.works.size());
   graph_.warnings = trace_.warnings;
   describe();
@@ -207,6 +244,7 @@ Result<Graph> GraphBuilder::build() {
     graph_.ops.push_back(op);
     ++weights.op_count;
   }
+  uncounted_weights(weights);
   if (weights.op_count > 0) graph_.segments.push_back(weights);
   for (const Work& work : trace_.works) {
     if (!work.alive) continue;

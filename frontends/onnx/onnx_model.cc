@@ -4,11 +4,13 @@
 #include <new>
 #include <stdexcept>
 
+#include "frontends/onnx/description.h"
 #include "frontends/onnx/graph_builder.h"
 #include "frontends/onnx/program.h"
 #include "frontends/onnx/propagate.h"
 #include "frontends/onnx/recognise.h"
 #include "frontends/onnx/text.h"
+#include "frontends/onnx/weight_inputs.h"
 #include "frontends/onnx/wire.h"
 
 namespace rooftile {
@@ -155,6 +157,12 @@ Result<Graph> OnnxModel::bind(const std::map<std::string, std::int64_t>& dims, c
   return graph;
 }
 
+Result<OnnxDescription> OnnxModel::description() const {
+  auto trace = traced(*program_, {}, onnx::TraceMode::symbolic, source_);
+  if (!trace) return tl::unexpected(with_source(trace.error(), source_));
+  return guarded(source_, [&]() -> Result<OnnxDescription> { return onnx::describe(*trace, *program_); });
+}
+
 OnnxParameters OnnxModel::parameters() const {
   OnnxParameters counts;
   // 4-bit weights packed as bytes: their element count comes from the node that unpacks them.
@@ -171,7 +179,7 @@ OnnxParameters OnnxModel::parameters() const {
     const Count elements = elements_of(tensor.dims);
     const int bits = onnx::bits_of(tensor.elem);
     const Count bytes = (elements * bits + 7) / 8;
-    if (onnx::is_float(tensor.elem)) counts.floats += elements;
+    if (onnx::is_float(tensor.elem) && !tensor.input) counts.floats += elements;
     if (bits == 8 && onnx::is_integer(tensor.elem) && tensor.elem != onnx::Elem::boolean) counts.integers8 += elements;
     const auto unpacked = packed.find(tensor.name);
     const bool weight = onnx::is_float(tensor.elem) || bits <= 8 || bytes > kParameterBytes;
@@ -184,31 +192,10 @@ OnnxParameters OnnxModel::parameters() const {
       counts.bytes += bytes;
     }
   }
-  if (contains_gradients()) {
-    for (const onnx::ValueId id : program_->graph_inputs) {
-      const onnx::DeclaredType* type = program_->values[id].declared;
-      if (type == nullptr || !type->has_shape || !onnx::is_float(type->elem) || type->dims.empty()) continue;
-      std::vector<std::int64_t> fixed;
-      for (const onnx::DeclaredDim& dim : type->dims) {
-        if (dim.kind == onnx::DeclaredDim::Kind::value) fixed.push_back(dim.value);
-      }
-      if (fixed.size() != type->dims.size()) continue;
-      counts.all += elements_of(fixed);
-      counts.bytes += elements_of(fixed) * onnx::bits_of(type->elem) / 8;
-    }
-  }
   return counts;
 }
 
-bool OnnxModel::contains_gradients() const {
-  for (const onnx::Node& node : program_->main().nodes) {
-    const std::string_view op = node.data->op;
-    if (op == "YieldOp" || op.ends_with("Grad") || op.find("Grad_") != std::string_view::npos || op == "SGD" || op == "AdamOptimizer" || op == "SGDOptimizer" ||
-        op == "BroadcastGradientArgs")
-      return true;
-  }
-  return false;
-}
+bool OnnxModel::contains_gradients() const { return onnx::contains_gradients(*program_); }
 
 namespace {
 Result<OnnxModel> make_model(std::shared_ptr<const void> storage, std::string_view bytes, const std::string& source) {
@@ -217,6 +204,7 @@ Result<OnnxModel> make_model(std::shared_ptr<const void> storage, std::string_vi
     if (!data) return tl::unexpected(with_source(data.error(), source));
     auto program = onnx::make_program(storage, std::move(*data));
     if (!program) return tl::unexpected(with_source(program.error(), source));
+    onnx::take_weight_inputs(*program);
     return OnnxModel(std::make_shared<const onnx::Program>(std::move(*program)), source);
   });
 }

@@ -34,7 +34,7 @@ struct OnnxEquality {
 };
 
 // Parameters as stored: every initializer once, tied or not, 4-bit weights unpacked; Constant nodes of more than 1 kB count. A training graph keeps its weights as inputs:
-// floating-point inputs of fixed size are counted there.
+// those that take_weight_inputs() tells from data are counted.
 struct OnnxParameters {
   Count all = 0;
   Count floats = 0;     // floating-point elements of initializers and Constant nodes, small ones included
@@ -68,6 +68,27 @@ struct OnnxSummary {
   std::vector<Warning> warnings;
 };
 
+// An input or output as a person reads it: "input_ids", "int64", "[batch, past + seq]".
+struct OnnxPort {
+  std::string name, dtype, shape;
+};
+
+// The graph without any size given.
+struct OnnxDescription {
+  std::vector<OnnxPort> inputs, outputs;
+  std::vector<OnnxSymbol> symbols;
+  std::vector<OnnxEquality> equalities;
+  std::string macs;  // multiply-accumulates as an expression of the symbols; empty where a coefficient passes 2^63
+  struct Operator {
+    std::string name;
+    std::int64_t nodes = 0;
+    bool known = true;
+  };
+  std::vector<Operator> operators;  // the most frequent first
+  OnnxCoverage coverage;
+  std::vector<Warning> warnings;
+};
+
 class OnnxModel {
  public:
   explicit OnnxModel(std::shared_ptr<const onnx::Program> program, std::string source);
@@ -83,6 +104,9 @@ class OnnxModel {
   Result<std::string> macs_expression() const;
   // That expression's value: one symbolic run serves many sizes.
   Result<std::vector<Count>> evaluate_macs(const std::vector<std::map<std::string, std::int64_t>>& points) const;
+
+  // Errors (invalid): sizes in the file that contradict each other.
+  Result<OnnxDescription> description() const;
 
   OnnxParameters parameters() const;
   bool contains_gradients() const;  // a training graph: it is costed as it is, not differentiated

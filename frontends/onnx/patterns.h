@@ -37,6 +37,7 @@ class Patterns {
   std::uint32_t other(std::uint32_t step, std::uint32_t known) const;
   std::uint32_t moving(std::uint32_t step) const;
   std::int64_t elements(std::uint32_t tensor) const;
+  bool given_out(std::uint32_t tensor) const { return given_out_[tensor]; }
   double number(std::uint32_t tensor) const;  // of a constant scalar; NaN where it is not one
 
   std::span<Work> works(std::uint32_t step) { return {trace.works.data() + first_work_[step], trace.works.data() + first_work_[step + 1]}; }
@@ -57,7 +58,26 @@ class Patterns {
   std::vector<bool> given_out_;
 };
 
+// Backwards from an operand of attention through transpositions, views, scalings and the repetition of key heads; `steps` only serve this attention.
+struct Operand {
+  std::uint32_t tensor = 0;
+  std::int64_t copies = 1;  // each key head stands for this many query heads
+  std::vector<std::uint32_t> steps;
+};
+Operand walk_back(const Patterns& patterns, std::uint32_t tensor, std::uint32_t user);
+
+// Is the mask a lower triangle, by its elements or by how it is made? A single query behind its past sees every key that a mask of sizes alone leaves it.
+bool masks_causally(const Patterns& patterns, std::uint32_t mask, std::int64_t queries, std::int64_t keys);
+
 void recognise_attention(Patterns& patterns);
 void recognise_rotary(Patterns& patterns);
+void complete_attention(Patterns& patterns);
+
+// present = Concat(past, new), given in and given out: a cache, of which a step writes its new tokens. Keys and values of a layer are written by one kernel.
+void recognise_caches(Patterns& patterns);
+
+// Attention, rotary embeddings and concatenations read their operands wherever they lie: a transposition that only they read is no kernel (patches of an image before the class
+// token joins them, the heads of queries and keys).
+void read_in_place(Patterns& patterns);
 
 }  // namespace rooftile::onnx

@@ -58,7 +58,7 @@ class Builder {
   std::unordered_map<ValueId, const NodeData*> constant_givers_;
   std::unordered_set<const NodeData*> replaced_;
   std::size_t unsorted_ = 0, unknown_names_ = 0;
-  std::string first_unknown_;
+  std::string first_unknown_, first_replaced_;
   std::size_t missing_imports_ = 0;
   std::string missing_domain_;
 };
@@ -141,6 +141,9 @@ Result<void> Builder::build() {
   auto main = graph(model.graph, {});
   if (!main) return tl::unexpected(main.error());
   if (unsorted_ > 0) warn("nodes_not_sorted", std::to_string(unsorted_) + " nodes stand before one of their inputs; they were put in order");
+  if (!replaced_.empty()) {
+    warn("constant_given_twice", std::to_string(replaced_.size()) + " Constant nodes give a name that a later one gives too, the first '" + readable(first_replaced_) + "'; the last holds");
+  }
   if (unknown_names_ > 0) {
     warn("undefined_name", std::to_string(unknown_names_) + " inputs are given by no node, the first is '" + readable(first_unknown_) + "'; their shapes are unknown");
   }
@@ -194,7 +197,7 @@ Result<void> Builder::nodes(const std::vector<NodeData>& list, const Surrounding
         // Optimisers append a Constant of a name that exists; the last one holds.
         const NodeData*& giver = constant_givers_[found->second];
         if (giver != nullptr && data.op == "Constant" && data.inputs.empty()) {
-          warn("constant_given_twice", "two Constant nodes give '" + readable(output) + "'; the last one holds");
+          if (replaced_.empty()) first_replaced_ = output;
           replaced_.insert(giver);
           giver = &data;
           continue;

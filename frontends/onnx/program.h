@@ -50,6 +50,7 @@ struct StoredTensor {
   std::vector<std::int64_t> dims;
   Value value;  // small ones
   bool constant_node = false;
+  bool input = false;  // a weight that a training graph takes as an input
   std::int64_t elements = 0;
 };
 

@@ -31,6 +31,16 @@ std::int64_t suggested(std::string_view name, const DeclaredType& type, std::siz
 // Operators through which a folded weight stays the stored tensor that it is.
 bool keeps_stored(const Rule& rule) { return rule.cost == &layout_cost || rule.cost == &cast_cost || rule.cost == &dequantize_cost; }
 
+bool swaps_last_two(const Call& call) {
+  const std::size_t rank = call.in(0).rank();
+  if (call.node.data->op != "Transpose" || rank < 2) return false;
+  const auto perm = call.attr_ints("perm");
+  if (!perm) return rank == 2;
+  if (perm->size() != rank) return false;
+  const auto last = static_cast<std::int64_t>(rank) - 1;
+  return (*perm)[rank - 1] == last - 1 && (*perm)[rank - 2] == last;
+}
+
 bool is_search_block(std::string_view attribute) { return attribute == "decoder" || attribute == "encoder" || attribute == "init_decoder"; }
 
 }  // namespace
@@ -261,8 +271,7 @@ void Propagation::merge_declaration(ValueId id, TensorInfo& info) {
 // Where a size was assumed, what the file says of its own outputs is better knowledge.
 void Propagation::prefer_declared(ValueId id, TensorInfo& info) {
   const DeclaredType* declared = program.values[id].declared;
-  const bool assumed = std::any_of(trace.symbols.begin(), trace.symbols.end(), [](const SymbolPlace& symbol) { return !symbol.required && !symbol.bound; });
-  if (!assumed || declared == nullptr || !declared->has_shape || declared->kind != TypeKind::tensor) return;
+  if (declared == nullptr || !declared->has_shape || declared->kind != TypeKind::tensor) return;
   std::vector<Dim> shape;
   for (const DeclaredDim& dim : declared->dims) {
     if (dim.kind != DeclaredDim::Kind::value || dim.value < 0) return;
@@ -385,8 +394,15 @@ void Propagation::finish(const Node& node, Call& call) {
       const TensorInfo& source = trace.tensors[current_[node.inputs[0]]];
       info.view_of = source.view_of;
       info.stored = source.stored;
+      info.packed_bytes = source.packed_bytes;
+      info.transposed = source.transposed && info.shape == source.shape;  // of another shape the pitch is not known
     }
-    if (info.constant && i == 0 && node.rule != nullptr && keeps_stored(*node.rule) && !node.inputs.empty()) info.stored = tensor_of(node.inputs[0])->stored;
+    if (info.constant && i == 0 && node.rule != nullptr && keeps_stored(*node.rule) && !node.inputs.empty()) {
+      const TensorInfo& source = *tensor_of(node.inputs[0]);
+      info.stored = source.stored;
+      info.transposed = source.transposed != (node.rule->cost == &layout_cost && swaps_last_two(call));
+      info.packed_bytes = node.rule->cost == &dequantize_cost && source.packed_bytes == 0 ? call.stored_bytes(0, 2) : source.packed_bytes;
+    }
     step.free = step.free && (info.constant || info.bookkeeping);
     set_tensor(id, std::move(info));
     if (dry_ == 0 && i < step.outputs) trace.refs.push_back(current_[id]);
@@ -406,12 +422,13 @@ void Propagation::finish(const Node& node, Call& call) {
 Result<Trace> Propagation::run() {
   trace.warnings = program.warnings;
   if (!declare_inputs() || !run_block(program.main(), 1)) return tl::unexpected(error_);
+  const bool assumed = std::any_of(trace.symbols.begin(), trace.symbols.end(), [](const SymbolPlace& symbol) { return !symbol.required && !symbol.bound; });
   for (const ValueId id : program.main().outputs) {
     if (id != kAbsent && current_[id] == 0) {  // an output that nothing gives
       set_tensor(id, from_declaration(id));
     }
     trace.outputs.push_back(id == kAbsent ? 0 : current_[id]);
-    if (id != kAbsent && mode == TraceMode::bound) prefer_declared(id, trace.tensors[current_[id]]);
+    if (id != kAbsent && assumed && mode == TraceMode::bound) prefer_declared(id, trace.tensors[current_[id]]);
   }
   for (const auto& [name, value] : bindings) {
     if (!symbol_index_.contains(name)) trace.warnings.push_back({"unknown_dimension", "the graph has no size named " + readable(name)});

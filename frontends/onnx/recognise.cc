@@ -125,7 +125,8 @@ void recognise_activations(Patterns& p) {
         if (at != end) p.kill(at);
       }
       PointwiseAttrs attrs;
-      attrs.kind = sigmoid ? PointwiseKind::silu : PointwiseKind::gelu;
+      // A tanh form that is written out was elementary operators before it was exported: PyTorch's eager mode runs it so.
+      attrs.kind = sigmoid ? PointwiseKind::silu : tanh ? PointwiseKind::gelu_new : PointwiseKind::gelu;
       attrs.numel = p.elements(region.source);
       attrs.split = Split::none;
       p.become(end, OpKind::activation, attrs, {region.source}, {p.output(end)});
@@ -160,7 +161,8 @@ void recognise_gates(Patterns& p) {
     const auto rows = p.works(step);
     if (rows.empty() || rows[0].kind != OpKind::activation || !rows[0].alive) continue;
     const auto* activation = std::get_if<PointwiseAttrs>(&rows[0].attrs);
-    if (activation == nullptr || (activation->kind != PointwiseKind::silu && activation->kind != PointwiseKind::gelu)) continue;
+    const auto gates = [](PointwiseKind kind) { return kind == PointwiseKind::silu || kind == PointwiseKind::gelu || kind == PointwiseKind::gelu_new; };
+    if (activation == nullptr || !gates(activation->kind)) continue;
     const std::uint32_t result = p.output(step), mul = p.only_user(result);
     if (!p.is(mul, "Mul") || p.trace.steps[mul].repeat != p.trace.steps[step].repeat) continue;
     const std::uint32_t up = p.other(mul, result);
@@ -184,7 +186,10 @@ void recognise(const Program&, Trace& trace, const RecogniseOptions& options) {
   recognise_gates(patterns);
   recognise_rotary(patterns);
   if (options.attention) recognise_attention(patterns);
+  complete_attention(patterns);
   recognise_soft_caps(patterns);
+  recognise_caches(patterns);
+  read_in_place(patterns);
 }
 
 }  // namespace rooftile::onnx

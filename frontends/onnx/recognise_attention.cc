@@ -69,12 +69,8 @@ bool looks_causal(const Patterns& p, std::uint32_t mask, std::int64_t queries, s
   return false;
 }
 
-// Backwards from an operand of a product through transpositions, views, scalings and the repetition of key heads; steps that only serve this attention are dropped.
-struct Operand {
-  std::uint32_t tensor = 0;
-  std::int64_t copies = 1;  // each key head stands for this many query heads
-  std::vector<std::uint32_t> steps;
-};
+}  // namespace
+
 Operand walk_back(const Patterns& p, std::uint32_t tensor, std::uint32_t user) {
   Operand operand;
   for (int i = 0; i < 12; ++i) {
@@ -96,6 +92,13 @@ Operand walk_back(const Patterns& p, std::uint32_t tensor, std::uint32_t user) {
   operand.tensor = tensor;
   return operand;
 }
+
+bool masks_causally(const Patterns& p, std::uint32_t mask, std::int64_t queries, std::int64_t keys) {
+  const TensorInfo& info = p.trace.tensors[mask];
+  return (queries == 1 && info.bookkeeping) || is_triangle(info) || looks_causal(p, mask, queries, keys);
+}
+
+namespace {
 
 // Where(IsNaN(p), 0, p): a row without visible keys gives zeros. The Where, or kNone.
 std::uint32_t nan_guard(const Patterns& p, std::uint32_t tensor) {
@@ -205,7 +208,7 @@ void attention_at(Patterns& p, std::uint32_t softmax) {
   attrs.head_dim = scores.k;
   attrs.v_head_dim = values.n;
   for (const std::uint32_t mask : masks) {
-    if (is_triangle(p.trace.tensors[mask]) || looks_causal(p, mask, attrs.seq_q, attrs.seq_kv)) {
+    if (masks_causally(p, mask, attrs.seq_q, attrs.seq_kv)) {
       causal = true;
     } else {
       bias = true;
@@ -275,7 +278,19 @@ void recognise_rotary(Patterns& p) {
       p.kill(before);
       source = p.input(before, 0);
     }
-    Work* row = p.become(sum, OpKind::rotary, attrs, {source}, {p.output(sum)});
+    // Where only a part of each head is rotated, the rest joins it again: the kernel rotates in place.
+    std::uint32_t result = p.output(sum);
+    const std::uint32_t join = p.only_user(result), part = p.maker(x);
+    const auto takes_part = [&](std::uint32_t step) { return p.is(step, "Slice") || p.is(step, "Split"); };
+    if (p.is(join, "Concat") && p.trace.steps[join].inputs == 2 && takes_part(part)) {
+      const std::uint32_t rest = p.maker(p.other(join, result));
+      if (takes_part(rest) && p.input(rest, 0) == p.input(part, 0) && p.elements(p.output(join)) == p.elements(p.input(part, 0))) {
+        p.kill(join);
+        source = p.input(part, 0);
+        result = p.output(join);
+      }
+    }
+    Work* row = p.become(sum, OpKind::rotary, attrs, {source}, {result});
     if (row == nullptr) continue;
     // Queries and keys are rotated by one kernel.
     if (queries != nullptr) {

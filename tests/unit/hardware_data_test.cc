@@ -128,31 +128,7 @@ TEST(HardwareData, CataloguesAndCalibrationsLoad) {
   }
 }
 
-// Bytes per element that the kernels of a rule move in a 16-bit dtype, by the table of pointwise kernels: what the traces show, and what transcription could break.
-double rule_bytes(const Runtime& runtime, OpKind op, const std::string& part, const std::string& when, int& calls) {
-  struct Row {
-    double reads, writes;
-  };
-  constexpr std::array kRows = {
-#define POINTWISE_KIND(id, reads, writes, flops, special, doc) Row{reads, writes},
-#include "estimator/timing/pointwise.def"
-  };
-  double bytes = 0;
-  calls = 0;
-  for (const LoweringRule& rule : runtime.rules) {
-    if (rule.op != op || rule.part != part || rule.when != when) continue;
-    for (const RuleKernel& kernel : rule.kernels) {
-      const Row row = kRows[static_cast<std::size_t>(kernel.kind)];
-      const bool cast = kernel.kind == PointwiseKind::cast;
-      const double read = kernel.fp32 ? 4 : 2, write = kernel.to_fp32 ? 4 : cast ? 2 : read;
-      bytes += kernel.calls * kernel.scale * (row.reads * read + row.writes * write);
-      calls += kernel.calls;
-    }
-  }
-  return bytes;
-}
-
-TEST(HardwareData, RuntimesLoadAndEagerRulesMoveTheBytesOfTheTraces) {
+TEST(HardwareData, RuntimesLoad) {
   for (const std::string& name : kShipped.names(DataKind::runtime)) {
     SCOPED_TRACE(name);
     const Result<Runtime> runtime = read_runtime(*kShipped.find_name(DataKind::runtime, name));
@@ -163,20 +139,11 @@ TEST(HardwareData, RuntimesLoadAndEagerRulesMoveTheBytesOfTheTraces) {
   }
   const Runtime eager = *read_runtime(*kShipped.find(DataKind::runtime, "torch-eager"));
   EXPECT_DOUBLE_EQ(eager.launch_gap_s, 1.5e-6);
-  EXPECT_EQ(eager.logits_copies_bytes, 12);
-  int calls = 0;
-  EXPECT_DOUBLE_EQ(rule_bytes(eager, OpKind::activation, "forward", "gelu_new", calls), 36);
-  EXPECT_EQ(calls, 8);
-  EXPECT_DOUBLE_EQ(rule_bytes(eager, OpKind::activation, "backward", "gelu_new_backward", calls), 56);
-  EXPECT_EQ(calls, 11);
-  EXPECT_NEAR(rule_bytes(eager, OpKind::rmsnorm, "forward", "", calls), 36, 0.1);
-  EXPECT_EQ(calls, 8);
-  EXPECT_NEAR(rule_bytes(eager, OpKind::rmsnorm, "backward", "", calls), 92, 0.1);
-  EXPECT_EQ(calls, 16);
-  EXPECT_DOUBLE_EQ(rule_bytes(eager, OpKind::rotary, "forward", "", calls), 20);
-  EXPECT_EQ(calls, 10);
-  rule_bytes(eager, OpKind::rotary, "backward", "", calls);
-  EXPECT_EQ(calls, 20);
+  EXPECT_EQ(eager.workspace_bytes + eager.backward_workspace_bytes, 64.0 * (1 << 20));
+  EXPECT_GT(eager.memory_programs.size(), 15u);
+  EXPECT_FALSE(eager.rules.empty());
+  EXPECT_GT(eager.host.kernel_s, 0);
+  EXPECT_TRUE(eager.accumulates_by_kernels);
   const Runtime megatron = *read_runtime(*kShipped.find(DataKind::runtime, "megatron"));
   EXPECT_EQ(megatron.vocabulary_multiple, 128);
   EXPECT_TRUE(megatron.fused_gradient_accumulation);

@@ -227,7 +227,10 @@ TEST_F(HardwareFiles, RuntimeRulesAreChecked) {
   const std::string text = text_of(fs::path(ROOFTILE_SOURCE_DIR) / "hardware/runtimes/torch-eager@2.11.yaml");
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{{"op: rmsnorm", "op: rmsnrom"},
                                                                                  {"kind: tanh_backward", "kind: tanh_bakward"},
-                                                                                 {"when: gelu_new_backward", "when: jelu"},
+                                                                                 {"function:gelu_new_backward", "function:jelu"},
+                                                                                 {"when: [standard]", "when: [standart]"},
+                                                                                 {"of: tokens*heads", "of: tokens*hats"},
+                                                                                 {"tokens > 3072", "tokens > many"},
                                                                                  {"calls: 4", "calls: 0"},
                                                                                  {"part: forward", "prat: forward"},
                                                                                  {"attention: fastest", "attention: flash9"},

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "estimator/passes/predict.h"
+#include "frontends/expand.h"
 #include "frontends/hf_families.h"
 #include "frontends/model_files.h"
 
@@ -251,6 +253,26 @@ TEST(HfConfig, BrokenText) {
   bad("{\"model_type\": \"roberta\", \"max_position_embeddings\": 2}");
   bad("{\"model_type\": \"gpt_neo\", \"attention_types\": [[[\"global\"], 99999999999]]}");
   bad("{\"model_type\": \"bert\", \"is_decoder\": true}", ErrorCode::unsupported);
+}
+
+// Counts of the published checkpoints; each is what the class gives by default, but for the keys named.
+TEST(HfConfig, ParametersOfFurtherFamilies) {
+  const struct {
+    const char *text, *parameters;
+  } kRows[] = {
+      {R"({"model_type": "phi"})", "1418270720"},  // Phi-1.5
+      {R"({"model_type": "gemma", "hidden_size": 2048, "num_hidden_layers": 18, "num_attention_heads": 8, "num_key_value_heads": 1, "intermediate_size": 16384})",
+       "2506172416"},                                                      // Gemma 2B
+      {R"({"model_type": "starcoder2"})", "3030371328"},                   // StarCoder2 3B
+      {R"({"model_type": "olmo2", "vocab_size": 100352})", "7298617344"},  // OLMo 2 7B
+      {R"({"model_type": "qwen2_moe"})", "14315784192"},                   // Qwen1.5-MoE-A2.7B
+      {R"({"model_type": "distilbert", "architectures": ["DistilBertForMaskedLM"]})", "66985530"},
+  };
+  for (const auto& row : kRows) {
+    const auto graph = expand(good(row.text), Options{});
+    ASSERT_TRUE(graph) << row.text;
+    EXPECT_EQ(to_string(count_parameters(*graph).all), row.parameters) << row.text;
+  }
 }
 
 TEST(HfConfig, AnUnknownStorageTypeIsSaid) {

@@ -84,7 +84,9 @@ TEST(OnnxPatterns, GeluByErfAndByTanh) {
     scalar(tanh, name, value);
   tanh.node("Mul", {"x", "half"}, {"h"}).node("Pow", {"x", "three"}, {"p"}).node("Mul", {"p", "small"}, {"q"}).node("Add", {"x", "q"}, {"r"}).node("Mul", {"r", "scale"}, {"s"});
   tanh.node("Tanh", {"s"}, {"t"}).node("Add", {"t", "one"}, {"u"}).node("Mul", {"h", "u"}, {"y"}).output("y");
-  ASSERT_EQ(kinds_of(graph_of(tanh)), Kinds{OpKind::activation});
+  const Graph by_tanh = graph_of(tanh);
+  ASSERT_EQ(kinds_of(by_tanh), Kinds{OpKind::activation});
+  EXPECT_EQ(std::get<PointwiseAttrs>(by_tanh.ops[0].attrs).kind, PointwiseKind::gelu_new);
 }
 
 TEST(OnnxPatterns, SoftCapIsATanhAndNoGelu) {
@@ -156,6 +158,82 @@ TEST(OnnxPatterns, RotaryEmbedding) {
   ASSERT_EQ(kinds_of(graph), Kinds{OpKind::rotary});
   const auto& a = std::get<RotaryAttrs>(graph.ops[0].attrs);
   EXPECT_EQ(a.tokens * a.heads * a.rotary_dim, 2 * 4 * 16 * 8);
+}
+
+// Patches as ViT exports write them: the transposition is read in place by the concatenation with the class token, whose position the classifier takes as a view.
+TEST(OnnxPatterns, ClassTokenIsOneCopy) {
+  OnnxGraph g;
+  g.input("image", {2, 3, 32, 32}).weight("patches", {64, 3, 8, 8}).weight("class", {2, 1, 64}).weight("positions", {1, 17, 64}).weight("head", {64, 10});
+  g.ints("flat", {2, 64, 16}).ints("first", {0}, true);
+  g.node("Conv", {"image", "patches"}, {"conv"}, {attr_ints("kernel_shape", {8, 8}), attr_ints("strides", {8, 8})}).node("Reshape", {"conv", "flat"}, {"columns"});
+  g.node("Transpose", {"columns"}, {"tokens"}, {attr_ints("perm", {0, 2, 1})}).node("Concat", {"class", "tokens"}, {"all"}, {attr("axis", 1)});
+  g.node("Add", {"all", "positions"}, {"x"}).node("Gather", {"x", "first"}, {"token"}, {attr("axis", 1)}).node("MatMul", {"token", "head"}, {"y"}).output("y");
+  const Graph graph = graph_of(g);
+  ASSERT_EQ(kinds_of(graph), (Kinds{OpKind::patch_embedding, OpKind::copy, OpKind::elementwise, OpKind::linear}));
+  EXPECT_EQ(std::get<PointwiseAttrs>(graph.ops[1].attrs).kind, PointwiseKind::concat);
+  EXPECT_EQ(std::get<PointwiseAttrs>(graph.ops[1].attrs).numel, 2 * 17 * 64);
+}
+
+// GPT-NeoX: queries, keys and values side by side, brought to the front together; a quarter of each head is rotated and joins the rest. Two kernels.
+TEST(OnnxPatterns, PartialRotationOfPackedHeads) {
+  OnnxGraph g;
+  g.input("x", {2, 16, 4, 96}).weight("cos", {1, 1, 16, 8}).weight("sin", {1, 1, 16, 8}).ints("0", {0}).ints("4", {4}).ints("8", {8}).ints("32", {32}).ints("3", {3}).ints("thirds", {32, 32, 32});
+  g.node("Transpose", {"x"}, {"heads"}, {attr_ints("perm", {0, 2, 1, 3})}).node("Split", {"heads", "thirds"}, {"q", "k", "v"}, {attr("axis", -1)});
+  for (const std::string x : {"q", "k"}) {
+    g.node("Slice", {x, "0", "8", "3"}, {x + "r"}).node("Slice", {x, "8", "32", "3"}, {x + "p"}).node("Mul", {x + "r", "cos"}, {x + "a"}).node("Slice", {x + "r", "0", "4", "3"}, {x + "1"});
+    g.node("Slice", {x + "r", "4", "8", "3"}, {x + "2"}).node("Neg", {x + "2"}, {x + "n"}).node("Concat", {x + "n", x + "1"}, {x + "s"}, {attr("axis", -1)});
+    g.node("Mul", {x + "s", "sin"}, {x + "b"}).node("Add", {x + "a", x + "b"}, {x + "e"}).node("Concat", {x + "e", x + "p"}, {x + "f"}, {attr("axis", -1)});
+  }
+  g.node("Transpose", {"kf"}, {"kt"}, {attr_ints("perm", {0, 1, 3, 2})}).node("MatMul", {"qf", "kt"}, {"s"}).node("Softmax", {"s"}, {"w"}, {attr("axis", -1)});
+  g.node("MatMul", {"w", "v"}, {"o"}).node("Transpose", {"o"}, {"y"}, {attr_ints("perm", {0, 2, 1, 3})}).output("y");
+  const Graph graph = graph_of(g);
+  ASSERT_EQ(kinds_of(graph), (Kinds{OpKind::rotary, OpKind::attention}));
+  const auto& rotary = std::get<RotaryAttrs>(graph.ops[0].attrs);
+  EXPECT_EQ(rotary.rotary_dim, 8);
+  EXPECT_EQ(rotary.heads, 4);
+  EXPECT_EQ(rotary.kv_heads, 4);
+  EXPECT_EQ(rotary.tokens, 32);
+}
+
+// The standard's Attention as exporters of opset 23 use it: heads to the front and back, key heads repeated, a triangle as mask.
+TEST(OnnxPatterns, AttentionOperatorWithWhatIsAroundIt) {
+  OnnxGraph g;
+  g.input("q", {2, 16, 8, 4}).input("k", {2, 16, 2, 4}).input("v", {2, 16, 2, 4}).ints("two", {2}).ints("wide", {2, 2, 4, 16, 4}).ints("merged", {2, 8, 16, 4}).weight("ones", {16, 16});
+  g.node("Transpose", {"q"}, {"qt"}, {attr_ints("perm", {0, 2, 1, 3})}).node("Trilu", {"ones"}, {"mask"}, {attr("upper", 0)});
+  for (const std::string x : {"k", "v"}) {
+    g.node("Transpose", {x}, {x + "t"}, {attr_ints("perm", {0, 2, 1, 3})}).node("Unsqueeze", {x + "t", "two"}, {x + "u"}).node("Expand", {x + "u", "wide"}, {x + "e"});
+    g.node("Reshape", {x + "e", "merged"}, {x + "r"});
+  }
+  g.node("Attention", {"qt", "kr", "vr", "mask"}, {"o"}).node("Transpose", {"o"}, {"y"}, {attr_ints("perm", {0, 2, 1, 3})}).output("y");
+  const Graph graph = graph_of(g);
+  ASSERT_EQ(kinds_of(graph), Kinds{OpKind::attention});
+  const auto& a = std::get<AttentionAttrs>(graph.ops[0].attrs);
+  EXPECT_EQ(a.heads, 8);
+  EXPECT_EQ(a.kv_heads, 2);
+  EXPECT_TRUE(a.causal);
+  EXPECT_FALSE(a.position_bias);
+}
+
+// A cache comes in, new keys and values join it, and it goes out: a step writes its new tokens, keys and values by one kernel.
+TEST(OnnxPatterns, CachesAreWrittenNotCopied) {
+  OnnxGraph g;
+  g.input("q", {2, 8, 3, 16}).input("k", {2, 4, 3, 16}).input("v", {2, 4, 3, 16}).input("past_k", {2, 4, 9, 16}).input("past_v", {2, 4, 9, 16});
+  g.ints("axis", {2}).ints("wide", {2, 4, 2, 12, 16}).ints("heads", {2, 8, 12, 16});
+  for (const std::string x : {"k", "v"}) {
+    g.node("Concat", {"past_" + x, x}, {"present_" + x}, {attr("axis", 2)}).node("Unsqueeze", {"present_" + x, "axis"}, {x + "u"}).node("Expand", {x + "u", "wide"}, {x + "e"});
+    g.node("Reshape", {x + "e", "heads"}, {x + "r"}).output("present_" + x);
+  }
+  g.node("Transpose", {"kr"}, {"kt"}, {attr_ints("perm", {0, 1, 3, 2})}).node("MatMul", {"q", "kt"}, {"s"}).node("Softmax", {"s"}, {"p"}, {attr("axis", -1)});
+  g.node("MatMul", {"p", "vr"}, {"y"}).output("y");
+  const Graph graph = graph_of(g);
+  ASSERT_EQ(kinds_of(graph), (Kinds{OpKind::cache_write, OpKind::attention}));
+  const auto& cache = std::get<CacheWriteAttrs>(graph.ops[0].attrs);
+  EXPECT_EQ(cache.tokens, 2 * 3);
+  EXPECT_EQ(cache.elements_per_token, 2 * 4 * 16);
+  const auto& a = std::get<AttentionAttrs>(graph.ops[1].attrs);
+  EXPECT_EQ(a.kv_heads, 4);
+  EXPECT_EQ(a.seq_q, 3);
+  EXPECT_EQ(a.seq_kv, 12);
 }
 
 TEST(OnnxPatterns, LayersAreFoldedAndTheirWorkIsKept) {

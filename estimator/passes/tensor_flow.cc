@@ -1,0 +1,64 @@
+#include "estimator/passes/tensor_flow.h"
+
+namespace rooftile {
+namespace {
+
+bool gives_wide(const Graph& graph, const Operator& op, const std::vector<bool>& wide) {
+  switch (op.kind) {
+    case OpKind::layernorm:
+    case OpKind::rmsnorm:
+    case OpKind::embedding:
+    case OpKind::position_add:
+    case OpKind::rotary:
+    case OpKind::cross_entropy:
+    case OpKind::relative_bias:
+    case OpKind::alibi_bias:
+      return true;
+    case OpKind::linear:
+    case OpKind::lm_head:
+    case OpKind::grouped_linear:
+    case OpKind::matmul:
+    case OpKind::attention:
+    case OpKind::patch_embedding:
+    case OpKind::convolution:
+    case OpKind::moe_move:
+      return false;
+    case OpKind::activation:
+      if (std::get<PointwiseAttrs>(op.attrs).kind == PointwiseKind::gelu_new) return true;
+      break;
+    default:
+      break;
+  }
+  for (const TensorId input : graph.inputs_of(op)) {
+    if (wide[input]) return true;
+  }
+  return false;
+}
+
+// Inputs that a gradient flows back into: not ids, not what routes.
+bool differentiable(const Graph& graph, const Operator& op, std::size_t input) {
+  if (op.kind == OpKind::cache_write || (op.kind == OpKind::moe_move && input > 0)) return false;
+  return graph.tensors[graph.inputs_of(op)[input]].role != TensorRole::input;
+}
+
+}  // namespace
+
+TensorFlow tensor_flow(const Graph& graph, bool autocast) {
+  TensorFlow flow;
+  flow.wide.assign(graph.tensors.size(), false);
+  flow.shared.assign(graph.edges.size(), false);
+  std::vector<bool> read(graph.tensors.size(), false);
+  for (const Operator& op : graph.ops) {
+    for (std::size_t i = 0; i < op.inputs; ++i) {
+      const TensorId tensor = graph.inputs_of(op)[i];
+      if (tensor >= read.size() || !differentiable(graph, op, i)) continue;
+      flow.shared[op.first_edge + i] = read[tensor];
+      read[tensor] = true;
+    }
+    if (!autocast || !gives_wide(graph, op, flow.wide)) continue;
+    for (const TensorId output : graph.outputs_of(op)) flow.wide[output] = true;
+  }
+  return flow;
+}
+
+}  // namespace rooftile

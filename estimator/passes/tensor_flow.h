@@ -1,0 +1,20 @@
+// What tensors of a graph are under autocast, and where their gradients meet.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "estimator/graph/graph.h"
+
+namespace rooftile {
+
+struct TensorFlow {
+  std::vector<bool> wide;    // by tensor: autocast keeps it in fp32 (norms, sums with such, powers); all false without autocast
+  std::vector<bool> shared;  // by edge: an earlier operator reads the tensor of this input too, so that in the backward pass two gradients are added
+};
+
+// Under autocast matmuls and attention give the low precision, norms and the residual stream that they feed fp32, pointwise functions what they are given; a power promotes. A
+// residual sum of a norm's output and a matmul's is wide, the sum of two matmuls' outputs is not.
+TensorFlow tensor_flow(const Graph& graph, bool autocast);
+
+}  // namespace rooftile
