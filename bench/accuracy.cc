@@ -129,7 +129,7 @@ int main(int argc, char** argv) {
   for (const std::string& folder : folders) {
     std::vector<std::filesystem::path> files;
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-      if (entry.path().extension() == ".csv") files.push_back(entry.path());
+      if (entry.path().extension() == ".csv" && entry.path().stem().string().find("-steps") == std::string::npos) files.push_back(entry.path());  // whole steps are no kernels
     }
     std::sort(files.begin(), files.end());
     for (const auto& file : files) {

@@ -5,6 +5,7 @@
 #include "cli/listing.h"
 #include "cli/numbers.h"
 #include "cli/session.h"
+#include "estimator/timing/better_sizes.h"
 #include "report/json_writer.h"
 #include "report/quantity.h"
 #include "report/text_table.h"
@@ -67,7 +68,8 @@ Result<KernelCall> call_of(const std::vector<std::string>& words, const std::str
 
 std::string microseconds(double seconds) { return fmt::format("{:.2f}", seconds * 1e6); }
 
-std::string explain_text(const KernelCall& call, const KernelTime& time, const Machine& machine, Mode mode, const std::vector<std::string>& layers, bool color) {
+std::string explain_text(const KernelCall& call, const KernelTime& time, const Machine& machine, Mode mode, const std::vector<std::string>& layers,
+                         const std::vector<BetterSize>& better, bool color) {
   const KernelWork work = work_of(call);
   const double flops = to_double(work.flops), bytes = to_double(work.bytes());
   std::string out = tinted(fmt::format("{} {} {} on {}, mode {}", name_of(call.kernel), name_of(call.dtype), print_shape(call), printable(machine.device.name), name_of(mode)),
@@ -102,6 +104,13 @@ std::string explain_text(const KernelCall& call, const KernelTime& time, const M
     if (std::abs(time.loss_s[i]) > 0.5e-8) losses.rows.push_back({{std::string(kLossNames[i])}, {microseconds(time.loss_s[i])}});
   }
   if (!losses.rows.empty()) out += "\n" + losses.render(100, color, "");
+  if (!better.empty()) {
+    TextTable sizes;
+    sizes.columns = {{"better size", Align::left}, {"us"}, {"time per FLOP"}};
+    for (const BetterSize& b : better)
+      sizes.rows.push_back({{fmt::format("{}={}", b.dimension, b.size)}, {microseconds(b.time_s)}, {fmt::format("{:+.1f} %", 100 * (b.per_flop - 1))}});
+    out += "\n" + sizes.render(100, color, "");
+  }
   std::string names;
   for (const std::string& layer : layers) names += (names.empty() ? "" : ", ") + layer;
   out += fmt::format("\nconfidence  {}: 9 of 10 such kernels within {}\nconstants   {}\n", name_of(time.confidence), percent(time.error_p90),
@@ -109,7 +118,8 @@ std::string explain_text(const KernelCall& call, const KernelTime& time, const M
   return out;
 }
 
-std::string explain_json(const KernelCall& call, const KernelTime& time, const Machine& machine, Mode mode, const std::vector<std::string>& layers) {
+std::string explain_json(const KernelCall& call, const KernelTime& time, const Machine& machine, Mode mode, const std::vector<std::string>& layers,
+                         const std::vector<BetterSize>& better) {
   const KernelWork work = work_of(call);
   std::string out;
   JsonWriter json(out);
@@ -145,6 +155,16 @@ std::string explain_json(const KernelCall& call, const KernelTime& time, const M
     json.null_field("tile");
   json.field("split_k", time.split_k);
   json.field("waves", time.waves);
+  json.open_list("better_sizes");
+  for (const BetterSize& b : better) {
+    json.open();
+    json.field("dimension", b.dimension);
+    json.field("size", b.size);
+    json.field("time_s", b.time_s);
+    json.field("time_per_flop_ratio", b.per_flop);
+    json.close();
+  }
+  json.close_list();
   json.field("confidence", name_of(time.confidence));
   json.field("error_p90", time.error_p90);
   json.open_list("calibration");
@@ -176,10 +196,11 @@ int explain(const Arguments& arguments) {
   if (mode == Mode::calibrated && !has_calibration(**machine)) mode = Mode::model;
   KernelTimer& timer = session.timer(**machine, mode, request.options.clocks);
   const KernelTime& time = timer(*call);
+  const std::vector<BetterSize> better = mode == Mode::sol ? std::vector<BetterSize>{} : better_sizes(*call, timer);
   auto output = Output::open("");
   if (!output) return report_error(output.error());
-  return print_text(*output, arguments.format == "json" ? explain_json(*call, time, **machine, mode, timer.layers())
-                                                        : explain_text(*call, time, **machine, mode, timer.layers(), output->color(*color)));
+  return print_text(*output, arguments.format == "json" ? explain_json(*call, time, **machine, mode, timer.layers(), better)
+                                                        : explain_text(*call, time, **machine, mode, timer.layers(), better, output->color(*color)));
 }
 
 }  // namespace

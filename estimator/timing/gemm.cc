@@ -215,6 +215,12 @@ double GemmModel::dram_bytes(const Shape& s, const Tile& tile) const {
   return s.batch * (operands + s.c_bytes * s.c_factor * s.store_factor) - s.warm_bytes;
 }
 
+// Cycles of one K step's multiplications and of what cannot run beside them.
+double GemmModel::step_cycles(const Shape& s, const Family& family, const Tile& tile) {
+  return tile.mma_cycles * (s.both_along_k ? family.nt_slowdown : 1) + (s.a_turned ? tile.turn_a_cycles : 0) + (s.b_turned ? tile.turn_b_cycles : 0) +
+         tile.copy_a_cycles * s.a_copy_factor + tile.copy_b_cycles * s.b_copy_factor;
+}
+
 GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const Tile& tile, std::int64_t across, std::int64_t split) const {
   Cost cost;
   cost.family = &family;
@@ -228,9 +234,7 @@ GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const 
   // The busiest SM runs its tiles in groups of as many CTAs as fit; a group's K steps take the longest of tensor, L2 and latency time.
   const std::int64_t ctas = family.persistent ? 1 : std::min<std::int64_t>(tile.ctas, busiest);
   const std::int64_t groups = ctas == 1 ? busiest : busiest / ctas, rest = busiest - groups * ctas;
-  const double mma = tile.mma_cycles * (s.both_along_k ? family.nt_slowdown : 1) + (s.a_turned ? tile.turn_a_cycles : 0) + (s.b_turned ? tile.turn_b_cycles : 0);
-  const double copies = tile.copy_a_cycles * s.a_copy_factor + tile.copy_b_cycles * s.b_copy_factor;
-  const double per_cta = std::max({mma + copies, tile.shared_cycles, tile.l2_cycles * s.l2_factor});
+  const double per_cta = std::max({step_cycles(s, family, tile), tile.shared_cycles, tile.l2_cycles * s.l2_factor});
   const double out_bytes = split > 1 ? 4.0 : s.out_bytes * s.c_factor * s.store_factor;
   double cycles =
       static_cast<double>(groups) * steps * std::max(static_cast<double>(ctas) * per_cta, tile.latency_cycles) + cost.busiest * tile.epilogue_cycles_per_byte * out_bytes;
@@ -367,7 +371,9 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   const double padded = clocked * (padded_mn / (s.m * s.n)) * (padded_k / s.k);
   const double waved =
       padded * best.busiest * static_cast<double>(best.family->units) / best.tiles * device_.sms / (static_cast<double>(best.family->units) * best.family->sharing);
-  const double aligned = waved / best.family->rate;
+  // Older instructions, narrow copies, operands that are turned: a K step relative to what the tile's multiplications need.
+  const double least_step = 2.0 * tile.m * tile.n * tile.k / best.family->sharing / (math.peak_flops / (math.clock_hz * device_.sms) * s.constants.eta);
+  const double aligned = waved * std::max(1.0, step_cycles(s, *best.family, tile) / least_step);
   const double core = std::max(aligned, best.core_s);
   const double once = (least_bytes - s.warm_bytes) / s.operand_bandwidth;
 

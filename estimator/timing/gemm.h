@@ -66,6 +66,7 @@ class GemmModel {
   struct Cost;
 
   Math make_math(const Machine& machine, DType dtype) const;
+  static double step_cycles(const Shape& s, const Family& family, const Tile& tile);
   Cost evaluate(const Shape& s, const Family& family, const Tile& tile, std::int64_t across, std::int64_t split) const;
   static void bound_tiles(const Shape& s, const Family& family, std::size_t start, std::size_t count, double* __restrict across, double* __restrict least);
   Cost cheapest(const Shape& s, const Math& math, int alignment) const;
