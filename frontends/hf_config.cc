@@ -120,7 +120,7 @@ void read_head(HfConfig& config) {
   spec.head = default_head(config.family.kind);
   std::string architecture;
   if (const TextNode* list = config.map.any("architectures"); list && list->kind == TextNode::Kind::list && !list->items.empty()) architecture = list->items[0].text;
-  const bool pools = spec.kind == ModelKind::encoder || spec.kind == ModelKind::vision;
+  const bool pools = config.family.pools && (spec.kind == ModelKind::encoder || spec.kind == ModelKind::vision);
   if (architecture.empty()) {
     config.fill("head", std::string(name_in(kHeadKinds, spec.head)), "architectures is absent");
   } else if (ends_with(architecture, "ForCausalLM") || ends_with(architecture, "LMHeadModel")) {

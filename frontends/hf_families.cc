@@ -64,7 +64,7 @@ constexpr HfFamily kFamilies[] = {
     {.model_type = "distilbert", .class_name = "DistilBertConfig", .kind = ModelKind::encoder, .hidden = "dim|hidden_size", .layers = "n_layers|num_hidden_layers",
      .heads = "n_heads|num_attention_heads", .kv_heads = "", .head_dim = "", .ffn = "hidden_dim|intermediate_size", .activation = "activation",
      .defaults = {768, 6, 12, 0, 0, 3072, 30522, 512}, .norm = kLayer, .position_kind = PositionKind::learned, .default_activation = "gelu", .gated = false, .bias = HfBias::all,
-     .tied = true, .odd = odd_distilbert},
+     .tied = true, .pools = false, .odd = odd_distilbert},
     {.model_type = "t5", .class_name = "T5Config", .kind = ModelKind::encoder_decoder, .hidden = "d_model|hidden_size", .layers = "", .heads = "num_heads|num_attention_heads",
      .kv_heads = "", .head_dim = "d_kv", .ffn = "d_ff", .positions = "n_positions", .activation = "", .defaults = {512, 0, 8, 0, 64, 2048, 32128, 512}, .norm = kRms,
      .position_kind = PositionKind::relative, .default_activation = "relu", .gated = false, .tied = true, .odd = odd_t5},

@@ -49,6 +49,7 @@ struct HfFamily {
   bool attention_bias_default = false;
   bool tied = false;  // when tie_word_embeddings is absent
   bool fused_qkv = false;
+  bool pools = true;  // an encoder or image model without another head ends in a pooler
   void (*odd)(HfConfig&) = nullptr;
 };
 

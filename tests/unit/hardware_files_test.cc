@@ -233,7 +233,7 @@ TEST_F(HardwareFiles, RuntimeRulesAreChecked) {
                                                                                  {"tokens > 3072", "tokens > many"},
                                                                                  {"calls: 4", "calls: 0"},
                                                                                  {"part: forward", "prat: forward"},
-                                                                                 {"attention: fastest", "attention: flash9"},
+                                                                                 {"attention: cudnn", "attention: flash9"},
                                                                                  {"gap: {value: 1.5, unit: us", "gap: {value: 1.5, unit: MB"},
                                                                                  {"main_weights: false", "main_weights: true"},
                                                                                  {"main_weights: false", "main_weights: no"}}) {
