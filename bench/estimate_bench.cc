@@ -42,6 +42,22 @@ void predict_once_parsed(benchmark::State& state) {
 }
 BENCHMARK(predict_once_parsed)->Unit(benchmark::kMicrosecond);
 
+// The same under eager PyTorch, whose operators are programs in memory and many kernels in time. Recomputed, so that it fits and no setting that does is searched for.
+void predict_eager(benchmark::State& state) {
+  Session session;
+  Request request = training_request();
+  request.options.recompute = Recompute::full;
+  request.options.layout.zero = 1;
+  request.options.precision = Precision::pure;
+  const Model& model = *value_or_stop(session.model("llama-3.1-405b"));
+  const Machine& machine = *value_or_stop(session.machine("h100_sxm", "", ""));
+  const Runtime& runtime = *value_or_stop(session.runtime("torch-eager"));
+  KernelTimer timer(machine, Mode::model, ClockState::automatic);
+  const Graph graph = value_or_stop(expand(model.spec, request.options));
+  for (auto _ : state) benchmark::DoNotOptimize(value_or_stop(predict(graph, request.options, machine, runtime, timer)));
+}
+BENCHMARK(predict_eager)->Unit(benchmark::kMicrosecond);
+
 void expand_graph(benchmark::State& state) {
   Session session;
   const Request request = training_request();

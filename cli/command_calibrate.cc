@@ -79,18 +79,28 @@ std::string constants_table(const DeviceFit& fit, std::size_t width, bool color)
   return table.render(width, color, "");
 }
 
+// The calibrated model beside itself without calibration and beside a roofline of one factor and one launch time, on rows that no fit has seen.
 std::string residuals_table(const DeviceFit& fit, std::size_t width, bool color) {
   TextTable table;
-  table.columns = {{"family", Align::left}, {"rows"}, {"mean"}, {"median"}, {"p90"}, {"bias"}, {"before: mean"}, {"bias"}};
-  for (const auto& [family, r] : fit.device.residuals) {
-    const auto before = fit.before.find(family);
+  table.columns = {{"family", Align::left}, {"rows"},   {"mean"}, {"median"},         {"p90"},    {"bias"},
+                   {"mode model: mean"},    {"median"}, {"bias"}, {"roofline: mean"}, {"median"}, {"bias"}};
+  const auto add = [&](const std::string& family, const Residuals& r, const Residuals* before, const Residuals* fixed) {
     std::vector<Cell> row;
-    for (std::string text : {family, fmt::format("{}", r.rows), percent(r.mean_abs), percent(r.median_abs), percent(r.p90_abs), fmt::format("{:+.1f} %", 100 * r.bias),
-                             before == fit.before.end() ? std::string() : percent(before->second.mean_abs),
-                             before == fit.before.end() ? std::string() : fmt::format("{:+.1f} %", 100 * before->second.bias)})
+    const auto signed_text = [](double bias) { return fmt::format("{:+.1f} %", 100 * bias); };
+    for (std::string text : {family, fmt::format("{}", r.rows), percent(r.mean_abs), percent(r.median_abs), percent(r.p90_abs), signed_text(r.bias)})
       row.push_back({std::move(text)});
+    for (const Residuals* other : {before, fixed})
+      for (std::string text :
+           other == nullptr ? std::vector<std::string>(3) : std::vector<std::string>{percent(other->mean_abs), percent(other->median_abs), signed_text(other->bias)})
+        row.push_back({std::move(text)});
     table.rows.push_back(std::move(row));
-  }
+  };
+  const auto find = [](const std::map<std::string, Residuals>& map, const std::string& family) {
+    const auto found = map.find(family);
+    return found == map.end() ? nullptr : &found->second;
+  };
+  for (const auto& [family, r] : fit.device.residuals) add(family, r, find(fit.before, family), find(fit.fixed, family));
+  if (fit.device.residuals.size() > 1) add("all", fit.all, &fit.all_before, &fit.all_fixed);
   return table.render(width, color, "");
 }
 
@@ -196,7 +206,8 @@ Result<bool> calibrate(Arguments arguments) {
   if (!output) return tl::unexpected<Error>(output.error());
   output->write(fmt::format("{}: {} rows, {} fitted, the others kept out\n\n", printable(machine.device.name), fit->rows, fit->fitted_rows));
   output->write(constants_table(*fit, output->width(), output->color(*color)));
-  output->write("\n|predicted / measured - 1| of the rows kept out, and the same before the fit\n");
+  output->write(
+      "\n|predicted / measured - 1| of the rows kept out of the fit: calibrated, then without calibration (--mode model), then a fixed-factor roofline (ideal / 0.8 + 3 us)\n");
   output->write(residuals_table(*fit, output->width(), output->color(*color)));
   for (const auto& [reason, count] : refused) output->write(fmt::format("{} row{} not used: {}\n", count, count == 1 ? "" : "s", printable(reason)));
   if (!file.empty()) {

@@ -49,7 +49,7 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
       parser.option(names, arguments.values[row.name], row.help, row.group, row.form == OptionForm::dimension, value);
     }
   }
-  parser.option("--format", arguments.format, "table (default), json, jsonl, csv, md or html", kOutput, "WORD");
+  parser.option("--format", arguments.format, "table (default), json, jsonl, csv, md, html or trace (of one prediction, for chrome://tracing and Perfetto)", kOutput, "WORD");
   parser.option("-o,--output", arguments.output, "write to FILE; its ending chooses the format when --format is absent", kOutput, "FILE");
   parser.option("--group", arguments.group, "table and md: rows put together by op (default), by phase, or none", kOutput, "WORD");
   parser.option("--top", arguments.top, "table and md: operators listed; 0 lists all (default: what fits 50 lines, at most 20)", kOutput, "N");
@@ -157,6 +157,8 @@ class Reporter {
     const bool markdown = format_ == Format::md;
     if (format_ == Format::json) {
       text_ += render_json(variants, context_);
+    } else if (format_ == Format::trace && !kept_.empty()) {
+      append_trace(text_, *kept_[0], context_);
     } else if (format_ == Format::csv && !many_) {
       text_ += csv_ops_header();
       append_csv_ops(text_, *kept_[0]);
@@ -202,7 +204,7 @@ Result<Grouping> parse_grouping(std::string_view text) {
 Result<Format> format_of(const Arguments& arguments) {
   if (arguments.format.empty()) return format_of_file(arguments.output).value_or(Format::table);
   if (const auto format = parse_format(arguments.format)) return *format;
-  return fail(ErrorCode::usage, fmt::format("'{}' is not known", arguments.format), "--format", "known: table, json, jsonl, csv, md, html");
+  return fail(ErrorCode::usage, fmt::format("'{}' is not known", arguments.format), "--format", "known: table, json, jsonl, csv, md, html, trace");
 }
 
 void note_skipped(const Outcome& outcome) {
@@ -258,6 +260,9 @@ Result<bool> estimate(const Arguments& arguments, const std::string& command_lin
   if (*format == Format::html) return fail(ErrorCode::unsupported, "the HTML report is not in this version", "--format html", "use --format md, json or csv");
   std::size_t count = 0;
   for (const Job& job : *jobs) count += job.sweep.size;
+
+  if (*format == Format::trace && count > 1)
+    return fail(ErrorCode::usage, fmt::format("a trace is of one prediction; these are {}", count), "--format trace", "give one model and no ranges");
 
   // The first prediction comes before the file is opened: what fails at once leaves nothing behind. What cannot be predicted among many is said and left out.
   Reporter reporter(*format, arguments.ops, count > 1, {std::string(version()), command_line});

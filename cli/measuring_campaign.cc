@@ -39,7 +39,7 @@ CampaignSummary run_campaign(Runner& runner, double seconds, MeasurementLog& log
     for (const Measurement& m : result.measurements) ++(m.ok() ? summary.measured : summary.without);
     summary.interrupted = result.end == EndOf::interrupt;
     // A part of which nothing runs (no library, or not in the recording) is not the end of the others.
-    summary.device_lost = result.end == EndOf::device && result.measurements.back().device_lost;
+    summary.device_lost = result.end == EndOf::device && !result.measurements.empty() && result.measurements.back().device_lost;
     if (summary.interrupted || summary.device_lost) break;
   }
   summary.wall_s = elapsed();

@@ -163,7 +163,9 @@ Result<bool> set_number(Request& request, std::string_view name, std::string_vie
 
 std::span<const OptionRow> option_rows() { return kOptionRows; }
 
-const OptionRow* find_option(std::string_view name) {
+const OptionRow* find_option(std::string_view given) {
+  std::string name(given);  // keys of files may have underscores
+  std::replace(name.begin(), name.end(), '_', '-');
   for (const OptionRow& row : kOptionRows) {
     if (row.name == name) return &row;
     for (std::string_view rest = row.aliases; !rest.empty();) {

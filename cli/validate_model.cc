@@ -15,6 +15,7 @@ namespace {
 Result<Request> request_of(const ValidateModelArguments& arguments, const Model& model) {
   Request request;
   for (const auto& [name, value] : model.spec.run) {
+    if (name == "format") continue;  // an option of the output of `estimate`
     const OptionRow* row = find_option(name);
     const bool given = row != nullptr && std::any_of(arguments.settings.begin(), arguments.settings.end(), [&](const Setting& s) { return s.first == row->name; });
     if (given) continue;
@@ -25,6 +26,42 @@ Result<Request> request_of(const ValidateModelArguments& arguments, const Model&
   // Kernels are measured one by one from the burst clock, so that is what they are compared with, in training too.
   if (request.options.clocks == ClockState::automatic) request.options.clocks = ClockState::burst;
   return request;
+}
+
+bool refused(const OpRow& row, const Runner& runner, const RunOptions& run) {
+  return row.count > 0 && row.phase != StepPhase::communication && row.call.kernel != KernelClass::collective && !runner.refusal(row.call, run).empty();
+}
+
+std::size_t refused_rows(const Prediction& prediction, const Runner& runner, const RunOptions& run) {
+  return static_cast<std::size_t>(std::count_if(prediction.rows.begin(), prediction.rows.end(), [&](const OpRow& row) { return refused(row, runner, run); }));
+}
+
+// The prediction with an attention kernel that can be measured. What a device's libraries would run by default may be FlashAttention, which is no library of this program; where
+// the user names no kernel, cuDNN's is predicted and measured then, or the unfused one where there is no cuDNN.
+Result<Prediction> predict_measurable(Session& session, const Model& model, const Request& request, const Runner& runner) {
+  auto prediction = session.predict(model, request);
+  if (!prediction || request.attention_given) return prediction;
+  RunOptions run;
+  run.own_for_torch = true;
+  run.clocks = prediction->options.clocks;
+  std::size_t least = refused_rows(*prediction, runner, run);
+  for (const AttentionKernel kernel : {AttentionKernel::cudnn, AttentionKernel::standard}) {
+    const bool attention_refused =
+        std::any_of(prediction->rows.begin(), prediction->rows.end(), [&](const OpRow& row) { return row.call.kernel == KernelClass::attention && refused(row, runner, run); });
+    if (!attention_refused) break;
+    Request other = request;
+    other.options.attention = kernel;
+    auto with_other = session.predict(model, other);
+    if (!with_other) continue;
+    const std::size_t still = refused_rows(*with_other, runner, run);
+    if (still >= least) continue;
+    least = still;
+    with_other->warnings.push_back({"attention_replaced", fmt::format("the device's default attention kernel cannot be measured here: {} is predicted and measured (--attention "
+                                                                      "names another)",
+                                                                      kernel == AttentionKernel::cudnn ? "cuDNN's" : "the unfused one")});
+    prediction = std::move(with_other);
+  }
+  return prediction;
 }
 
 // Measurements in the order of the plan, those of the file that is gone on with included.
@@ -81,7 +118,7 @@ Result<int> validate_model(const ValidateModelArguments& arguments) {
     if (!device) return tl::unexpected<Error>(device.error());
     request->device = std::move(*device);
   }
-  const auto prediction = session.predict(**model, *request);
+  const auto prediction = predict_measurable(session, **model, *request, **runner);
   if (!prediction) return tl::unexpected<Error>(prediction.error());
   auto log = MeasurementLog::open(arguments.save, arguments.resume);
   if (!log) return tl::unexpected<Error>(log.error());

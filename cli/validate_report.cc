@@ -185,11 +185,20 @@ std::string render_json(const ModelValidation& v) {
     json.field("executed_s", v.step.executed.measured_s);
   else
     json.null_field("executed_s");
+  json.field("executed_predicted_s", v.step.executed_predicted_s);
   json.field("executed_reason", v.step.executed.reason);
   json.open_list("left_out");
   for (const std::string& reason : v.step.left_out) json.item(reason);
   json.close_list();
   json.close();
+  json.open_list("warnings");
+  for (const Warning& warning : p.warnings) {
+    json.open_item();
+    json.field("code", warning.code);
+    json.field("message", warning.message);
+    json.close();
+  }
+  json.close_list();
   json.close();
   return out + "\n";
 }

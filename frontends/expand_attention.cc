@@ -38,8 +38,10 @@ void add_qk_norms(GraphBuilder& builder, const Stack& stack, Heads& heads) {
     heads.k = builder.norm(kind, "k_norm", heads.k, stack.tokens, builder.product("k_norm", {stack.kv_heads, stack.head_dim}), bias, Split::column);
     return;
   }
-  heads.q = builder.norm(kind, "q_norm", heads.q, builder.product("q_norm", {stack.tokens, stack.heads}), stack.head_dim, bias, Split::column, stack.head_dim);
-  heads.k = builder.norm(kind, "k_norm", heads.k, builder.product("k_norm", {stack.tokens, stack.kv_heads}), stack.head_dim, bias, Split::column, stack.head_dim);
+  heads.q = builder.norm(kind, "q_norm", heads.q, builder.product("q_norm", {stack.tokens, stack.heads}), stack.head_dim, bias, Split::column, stack.head_dim,
+                         has_unit_offset(stack.spec));
+  heads.k = builder.norm(kind, "k_norm", heads.k, builder.product("k_norm", {stack.tokens, stack.kv_heads}), stack.head_dim, bias, Split::column, stack.head_dim,
+                         has_unit_offset(stack.spec));
 }
 
 void add_rotary(GraphBuilder& builder, const Stack& stack, Heads& heads) {
@@ -72,6 +74,10 @@ AttentionAttrs attention_attrs(const Stack& stack, LayerVariant variant) {
   if (variant.kind == LayerKind::local && spec.sliding_window < stack.seq_kv) attrs.window = spec.sliding_window;
   attrs.sinks = spec.attention_sinks;
   attrs.softcap = spec.attention_softcap;
+  // The learned-position families of GPT-2, BERT and Whisper, and T5, leave the softmax in the dtype of the scores; all later ones, OPT (relu) and ViT cast up.
+  const bool plain = spec.positions == PositionKind::learned && spec.norm == NormKind::layernorm && spec.activation != ActivationKind::relu && spec.kind != ModelKind::vision;
+  attrs.fp32_softmax = !plain && spec.positions != PositionKind::relative;
+  attrs.padding_mask = spec.kind == ModelKind::encoder;
   attrs.position_bias = spec.positions == PositionKind::alibi || spec.positions == PositionKind::relative;
   return attrs;
 }

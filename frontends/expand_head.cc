@@ -11,11 +11,12 @@ void set_output(GraphBuilder& builder, std::string_view name, TensorId tensor, s
   graph.model.outputs.push_back({std::string(name), graph.tensors[tensor].dtype, shape});
 }
 
-void add_loss(GraphBuilder& builder, TensorId logits, std::int64_t tokens, std::int64_t classes, Split split) {
+void add_loss(GraphBuilder& builder, TensorId logits, std::int64_t tokens, std::int64_t classes, Split split, bool upcast) {
   CrossEntropyAttrs loss;
   loss.tokens = tokens;
   loss.vocab = classes;
   loss.split = split;
+  loss.upcast = upcast;
   builder.op(OpKind::cross_entropy, "loss", loss, {logits}, {builder.tensor("loss", {1}, Split::none)});
 }
 
@@ -41,7 +42,7 @@ void add_classifier(GraphBuilder& builder, const Stack& stack, const Options& op
   const TensorId token = spec.pooler ? add_pooler(builder, stack, x) : pick_token(builder, stack, decoder ? "last_token" : "first_token", x);
   const TensorId logits = builder.linear({"classifier", stack.batch, spec.hidden, labels, Split::none, !decoder}, token);
   set_output(builder, "logits", logits, {stack.batch, labels});
-  if (options.phase == Phase::train) add_loss(builder, logits, stack.batch, labels, Split::none);
+  if (options.phase == Phase::train) add_loss(builder, logits, stack.batch, labels, Split::none, false);
 }
 
 // dense, activation and norm before BERT's output projection.
@@ -74,7 +75,7 @@ void add_language_head(GraphBuilder& builder, const Stack& stack, const Options&
   builder.op(OpKind::lm_head, "lm_head", head, {x}, {logits});
   if (spec.logits_softcap) logits = builder.pointwise(OpKind::elementwise, "logits_softcap", PointwiseKind::tanh, {logits}, {tokens, spec.vocab}, Split::column);
   set_output(builder, "logits", logits, {stack.batch, last_only ? 1 : stack.seq_q, spec.vocab});
-  if (options.phase == Phase::train) add_loss(builder, logits, tokens, spec.vocab, Split::column);
+  if (options.phase == Phase::train) add_loss(builder, logits, tokens, spec.vocab, Split::column, spec.head == HeadKind::causal_lm);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "estimator/core/suggest.h"
+#include "frontends/model_files.h"
 
 namespace rooftile {
 namespace {
@@ -101,7 +102,27 @@ bool belongs_to(std::string_view file, std::string_view device) {
   return file.substr(0, device.size()) == device && (file.size() == device.size() || file[device.size()] == '-' || file[device.size()] == '@');
 }
 
-Result<void> add_layers(const DataPath& data, std::string_view named, Machine& machine) {
+// Calibrations of a device that was given as a file: those called after it beside that file, and in the folder `calibrations` beside the file's own folder. Folders that are
+// searched anyway are left out, as are files of another kind.
+std::vector<fs::path> calibrations_beside(const DataPath& data, const fs::path& device_file, const Device& device) {
+  std::vector<fs::path> found;
+  const fs::path folder = device_file.has_parent_path() ? device_file.parent_path() : fs::path(".");
+  for (const fs::path& place : {folder, folder / ".." / "calibrations"}) {
+    std::vector<std::string> names = list_folder(place, ".yaml");
+    std::sort(names.begin(), names.end());
+    for (const std::string& name : names) {
+      std::error_code status;
+      const fs::path path = place / (name + ".yaml");
+      if (!belongs_to(name, device.id) || fs::equivalent(path, device_file, status)) continue;
+      if (const auto known = data.find_name(DataKind::calibration, name); known && fs::equivalent(path, *known, status)) continue;
+      const auto text = read_text(path, std::size_t{1} << 20);
+      if (text && (text->rfind("kind: calibration", 0) == 0 || text->find("\nkind: calibration") != std::string::npos)) found.push_back(path);
+    }
+  }
+  return found;
+}
+
+Result<void> add_layers(const DataPath& data, std::string_view named, const std::vector<fs::path>& beside, Machine& machine) {
   std::vector<CalibrationLayer>& layers = machine.calibration.layers;
   const Device& device = machine.device;
   const auto add = [&](const fs::path& path) -> Result<void> {
@@ -124,9 +145,16 @@ Result<void> add_layers(const DataPath& data, std::string_view named, Machine& m
     if (Result<void> added = add(*path); !added) return added;
     break;
   }
+  // Kernels of a library that is the same on all devices.
+  if (const std::optional<fs::path> path = data.find_name(DataKind::calibration, "pytorch")) {
+    if (Result<void> added = add(*path); !added) return added;
+  }
   for (const std::string& name : data.names(DataKind::calibration)) {
     if (!belongs_to(name, device.id)) continue;
     if (Result<void> added = add(*data.find_name(DataKind::calibration, name)); !added) return added;
+  }
+  for (const fs::path& path : beside) {
+    if (Result<void> added = add(path); !added) return added;
   }
   std::stable_sort(layers.begin(), layers.end(), [](const CalibrationLayer& a, const CalibrationLayer& b) { return a.level < b.level; });
   if (named.empty()) return {};
@@ -243,7 +271,9 @@ Result<Machine> load_machine(const DataPath& data, std::string_view device, std:
   if (!catalogue) return tl::unexpected<Error>(catalogue.error());
   machine.catalogue = std::move(*catalogue);
 
-  if (Result<void> added = add_layers(data, calibration, machine); !added) return tl::unexpected<Error>(added.error());
+  std::vector<fs::path> beside;
+  if (!data.find_name(DataKind::device, device)) beside = calibrations_beside(data, *device_file, machine.device);
+  if (Result<void> added = add_layers(data, calibration, beside, machine); !added) return tl::unexpected<Error>(added.error());
 
   const Result<fs::path> cluster_file = data.find(DataKind::cluster, cluster.empty() ? machine.device.cluster : cluster);
   if (!cluster_file) return tl::unexpected<Error>(cluster_file.error());

@@ -36,7 +36,7 @@ class RuntimeReader {
   Result<Runtime> read(const std::filesystem::path& file) {
     const YamlNode& root = reader_.root();
     runtime_.file = file.string();
-    reader_.allow_keys(root, {"kind", "id", "name", "version", "note", "sources", "launch", "precision", "memory", "vocabulary", "attention", "rules"});
+    reader_.allow_keys(root, {"kind", "id", "name", "version", "note", "sources", "launch", "precision", "memory", "vocabulary", "attention", "rules", "saves"});
     runtime_.id = reader_.text(root, "id", Need::required);
     runtime_.name = reader_.text(root, "name", Need::required);
     runtime_.version = reader_.text(root, "version", Need::optional);
@@ -49,6 +49,9 @@ class RuntimeReader {
     }
     if (const YamlNode* rules = reader_.get_list(root, "rules", Need::optional)) {
       for (const YamlNode& node : rules->items) rule(node);
+    }
+    if (const YamlNode* saves = reader_.get_list(root, "saves", Need::optional)) {
+      for (const YamlNode& node : saves->items) memory_program(node);
     }
     if (!reader_.ok()) return tl::unexpected<Error>(reader_.error());
     return std::move(runtime_);
@@ -78,8 +81,13 @@ class RuntimeReader {
   void memory() {
     const YamlNode* map = reader_.get_map(reader_.root(), "memory", Need::required);
     if (map == nullptr) return;
-    reader_.allow_keys(*map, {"logits_copies", "workspace"});
-    runtime_.logits_copies_bytes = reader_.number(*map, "logits_copies", "B/element", "memory", runtime_.facts, Need::required, 0, "memory");
+    reader_.allow_keys(*map, {"logits_copies", "workspace", "backward_workspace", "caching_allocator", "grows_cache", "builds_mask", "frames_hold"});
+    runtime_.logits_copies_bytes = reader_.number(*map, "logits_copies", "B/element", "memory", runtime_.facts, Need::optional, 0, "memory");
+    runtime_.backward_workspace_bytes = reader_.number(*map, "backward_workspace", "B", "memory", runtime_.facts, Need::optional, 0, "memory");
+    runtime_.caching_allocator = reader_.boolean(*map, "caching_allocator", false);
+    runtime_.grows_cache = reader_.boolean(*map, "grows_cache", false);
+    runtime_.builds_mask = reader_.boolean(*map, "builds_mask", false);
+    runtime_.frames_hold = reader_.boolean(*map, "frames_hold", false);
     runtime_.workspace_bytes = reader_.number(*map, "workspace", "B", "memory", runtime_.facts, Need::required, 0, "memory");
   }
 
@@ -124,6 +132,47 @@ class RuntimeReader {
     fact.note = reader_.text(node, "note", Need::optional);
     runtime_.facts.push_back(std::move(fact));
     runtime_.rules.push_back(std::move(rule));
+  }
+
+  // What an operator becomes in memory; see MemoryProgram. `when` lists conditions and at most one pointwise kind, all of which must hold.
+  void memory_program(const YamlNode& node) {
+    const std::string op = reader_.text(node, "op", Need::required);
+    const std::string when = reader_.text(node, "when", Need::optional);
+    const YamlNode* steps = reader_.get_list(node, "steps", Need::required);
+    if (!reader_.ok()) return;
+    reader_.allow_keys(node, {"op", "when", "steps", "source", "kind", "date", "note"});
+    const auto index = index_of(reader_, *node.find("op"), op, kOperatorNames, "operator");
+    if (!index) return;
+    std::vector<std::string> lines;
+    for (const YamlNode& line : steps->items) lines.push_back(line.scalar);
+    Result<MemoryProgram> program = parse_memory_program(lines);
+    if (!program) return reader_.refuse(*steps, program.error().message, program.error().hint);
+    program->op = static_cast<OpKind>(*index);
+    for (std::size_t start = 0; start < when.size();) {
+      const std::size_t end = std::min(when.find(' ', start), when.size());
+      const std::string word = when.substr(start, end - start);
+      start = end + 1;
+      if (word.empty()) continue;
+      bool known = false;
+      for (std::size_t bit = 0; bit < std::size(kProgramConditions); ++bit) {
+        if (kProgramConditions[bit] == word) program->conditions = static_cast<std::uint8_t>(program->conditions | (1u << bit)), known = true;
+      }
+      if (known) continue;
+      const auto kind = index_of(reader_, *node.find("when"), word, kPointwiseNames, "condition or pointwise kind");
+      if (!kind) return;
+      program->function = static_cast<PointwiseKind>(*kind);
+    }
+    Fact fact;
+    fact.key = "saves." + op + (when.empty() ? "" : "." + when) + ".steps";
+    fact.value = static_cast<double>(lines.size());
+    fact.unit = "operation";
+    fact.section = "saves";
+    fact.source = reader_.source_title(reader_.text(node, "source", Need::optional));
+    fact.kind = reader_.text(node, "kind", Need::optional);
+    fact.date = reader_.text(node, "date", Need::optional);
+    fact.note = reader_.text(node, "note", Need::optional);
+    runtime_.facts.push_back(std::move(fact));
+    runtime_.memory_programs.push_back(std::move(*program));
   }
 
   RuleKernel kernel(const YamlNode& node) {

@@ -35,12 +35,11 @@ class CudaBench final : public Bench {
     if (clocks_) (void)cudaFreeHost(clocks_);
   }
 
-  Reason open(int device) {
-    const Launch launch = launch_of_environment();
+  Reason open(int device, Together together) {
     int count = 0;
     ROOFTILE_CUDA(cudaGetDeviceCount(&count));
     if (count == 0) return "no CUDA device";
-    if (device < 0) device = launch.local_rank % count;
+    if (device < 0) device = together.local_rank % count;
     if (device >= count) return "there is no CUDA device " + std::to_string(device);
     ROOFTILE_CUDA(cudaSetDevice(device));
     cudaDeviceProp properties{};
@@ -76,7 +75,7 @@ class CudaBench final : public Bench {
     m.nccl = say(context_.libraries->nccl);
     for (cudaEvent_t& event : events_) ROOFTILE_CUDA(cudaEventCreate(&event));
     ROOFTILE_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&clocks_), 2 * kClockSlots * sizeof(ClockSample), cudaHostAllocMapped));
-    collectives_ = std::make_unique<Collectives>(context_, launch);
+    collectives_ = std::make_unique<Collectives>(context_, std::move(together));
     return {};
   }
 
@@ -169,20 +168,46 @@ class CudaBench final : public Bench {
     outcome.library = "step of " + std::to_string(step.order.size()) + " calls";
     TimingOptions timing = options;
     timing.max_calls = 1;
-    ROOFTILE_TRY(time(step, timing, false, outcome));
+    CallGraph graph;
+    double guess_s = 0;
+    ROOFTILE_TRY(capture(step, timing, false, graph, guess_s, outcome));
+    ROOFTILE_TRY(replay(step, graph, timing, false, guess_s, outcome));
     outcome.kernel.clear();
     outcome.grid.clear();
     outcome.method = "graph of a whole step";
     return {};
   }
 
+  // What fails on one rank of a collective fails on all: between the stages the ranks tell each other how it went, and none goes on alone.
   Reason run(const Problem& problem, const TimingOptions& options, Outcome& outcome) {
+    const bool together = std::holds_alternative<Collective>(problem) && collectives_->ranks() > 1;
+    const auto agree = [&](const Reason& mine) { return together ? collectives_->agree(mine) : mine; };
     Reason reason;
     const std::unique_ptr<Kernel> kernel = make(problem, reason);
     if (!kernel) return reason;
     outcome.algorithm = kernel->algorithm;
     outcome.library = kernel->library;
+    bool flush = false;
+    ROOFTILE_TRY(agree(provide(*kernel, options, flush, outcome)));
+    if (options.check) {
+      reason = agree(check(*kernel, outcome));
+      outcome.wrong = reason.rfind("wrong result", 0) == 0;
+      if (!reason.empty()) return reason;
+    }
+    CallGraph graph;
+    double guess_s = 0;
+    ROOFTILE_TRY(agree(capture(*kernel, options, flush, graph, guess_s, outcome)));
+    ROOFTILE_TRY(agree(replay(*kernel, graph, options, flush, guess_s, outcome)));
+    if (together) {
+      ROOFTILE_TRY(collectives_->largest(outcome.time_s));
+      outcome.method += " ranks=" + std::to_string(collectives_->ranks()) + " slowest";
+    }
+    return {};
+  }
 
+  // Operands in memory.
+  Reason provide(Kernel& operands, const TimingOptions& options, bool& flush, Outcome& outcome) {
+    Kernel* const kernel = &operands;
     // Sets to go round: together at least twice the L2 cache, at most as many as one graph has calls.
     const std::size_t touched = std::max<std::size_t>(1, kernel->touched_bytes ? kernel->touched_bytes : kernel->input_bytes + kernel->output_bytes);
     const std::size_t wanted = static_cast<std::size_t>(2 * context_.machine.l2_bytes);
@@ -195,28 +220,28 @@ class CudaBench final : public Bench {
     if (kernel->fixed_calls > 0) sets = std::min<std::size_t>(sets, static_cast<std::size_t>(kernel->fixed_calls));
     if (sets == 1 && touched < wanted) return "operands do not fit twice in the memory that is used for them";
     outcome.sets = static_cast<int>(sets);
-    const bool flush = options.flush && kernel->fixed_calls == 0 && sets * touched < wanted;
+    flush = options.flush && kernel->fixed_calls == 0 && sets * touched < wanted;
     ROOFTILE_TRY(context_.provide_inputs(std::max<std::size_t>(kAlignment, sets * kernel->input_bytes), kernel->input_type));
     ROOFTILE_TRY(context_.outputs.reserve(std::max<std::size_t>(kAlignment, sets * kernel->output_bytes)));
     if (flush) ROOFTILE_TRY(context_.flush.reserve(wanted));
     ROOFTILE_TRY(kernel->prepare(context_, outcome.sets));
-
-    if (options.check) {
-      double error = 0;
-      ROOFTILE_TRY(kernel->check(context_, error));
-      outcome.checked = error >= 0 || std::isnan(error);
-      outcome.error = error;
-      if (outcome.checked && !(error <= kernel->tolerance)) {
-        outcome.wrong = true;
-        return "wrong result: relative error " + std::to_string(error) + " against the reference in double, allowed " + std::to_string(kernel->tolerance);
-      }
-    }
     ROOFTILE_CUDA(cudaStreamSynchronize(context_.stream));
-    return time(*kernel, options, flush, outcome);
+    return {};
   }
 
-  Reason time(Kernel& kernel, const TimingOptions& options, bool flush, Outcome& outcome) {
-    // Warm up and take a first look.
+  Reason check(Kernel& kernel, Outcome& outcome) {
+    double error = 0;
+    ROOFTILE_TRY(kernel.check(context_, error));
+    ROOFTILE_CUDA(cudaStreamSynchronize(context_.stream));
+    outcome.checked = error >= 0 || std::isnan(error);
+    outcome.error = error;
+    if (outcome.checked && !(error <= kernel.tolerance))
+      return "wrong result: relative error " + std::to_string(error) + " against the reference in double, allowed " + std::to_string(kernel.tolerance);
+    return {};
+  }
+
+  // Warms up, takes a first look at the time of a call and makes the graph.
+  Reason capture(Kernel& kernel, const TimingOptions& options, bool flush, CallGraph& graph, double& guess_s, Outcome& outcome) {
     ROOFTILE_TRY(kernel.launch(context_, 0));
     ROOFTILE_CUDA(cudaEventRecord(events_[0], context_.stream));
     for (int i = 0; i < 3; ++i) ROOFTILE_TRY(kernel.launch(context_, i % outcome.sets));
@@ -224,28 +249,33 @@ class CudaBench final : public Bench {
     ROOFTILE_CUDA(cudaStreamSynchronize(context_.stream));
     float milliseconds = 0;
     ROOFTILE_CUDA(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]));
-    const double guess_s = std::max(1e-6, static_cast<double>(milliseconds) * 1e-3 / 3);
+    guess_s = std::max(1e-6, static_cast<double>(milliseconds) * 1e-3 / 3);
 
     int calls = outcome.sets;
     const int enough = static_cast<int>(std::min(static_cast<double>(options.max_calls), std::ceil(kReplayTarget_s / guess_s)));
     while (calls < enough) calls += outcome.sets;
     calls = std::min(calls, std::max(options.max_calls, outcome.sets));
-    const bool fixed = kernel.fixed_calls > 0;
-    if (fixed) calls = kernel.fixed_calls;
+    if (kernel.fixed_calls > 0) calls = kernel.fixed_calls;
     outcome.calls = calls;
-    CallGraph graph;
     ROOFTILE_TRY(graph.capture(context_, kernel, calls, outcome.sets));
     outcome.kernel = graph.kernel_names();
     outcome.grid = graph.grids();
     outcome.method = "graph calls=" + std::to_string(calls) + " sets=" + std::to_string(outcome.sets) + (flush ? " flush" : "");
+    return {};
+  }
 
-    for (int i = 0; i < (guess_s * calls < 1e-3 ? 2 : 1); ++i) ROOFTILE_TRY(graph.launch(context_));
-    if (options.sustained) ROOFTILE_TRY(heat(graph, options.sustain_s));
+  Reason replay(Kernel& kernel, CallGraph& graph, const TimingOptions& options, bool flush, double guess_s, Outcome& outcome) {
+    const bool fixed = kernel.fixed_calls > 0;
+    const int calls = outcome.calls;
+    // Ranks guess differently: what they launch together must not hang on a guess.
+    for (int i = 0; i < (fixed || guess_s * calls < 1e-3 ? 2 : 1); ++i) ROOFTILE_TRY(graph.launch(context_));
+    if (options.sustained && !fixed) ROOFTILE_TRY(heat(graph, options.sustain_s));
     ROOFTILE_CUDA(cudaStreamSynchronize(context_.stream));
 
     std::vector<double> times;
     std::vector<double> clock_rates;
     double spent_s = 0;
+    float milliseconds = 0;
     const double replay_guess_s = guess_s * calls;
     while (true) {
       const int left = static_cast<int>((options.time_s - spent_s) / std::max(1e-5, replay_guess_s));
@@ -303,9 +333,9 @@ class CudaBench final : public Bench {
 
 }  // namespace
 
-std::unique_ptr<Bench> open_bench(int device, std::string& reason) {
+std::unique_ptr<Bench> open_bench(int device, Together together, std::string& reason) {
   auto bench = std::make_unique<CudaBench>();
-  reason = bench->open(device);
+  reason = bench->open(device, std::move(together));
   if (!reason.empty()) return nullptr;
   return bench;
 }

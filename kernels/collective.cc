@@ -1,109 +1,38 @@
 #include "kernels/collective.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <array>
-#include <chrono>
-#include <cmath>
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 
 #include "kernels/libraries.h"
 
 namespace rooftile::kernels {
 
-namespace {
-
-// The first of the variables that holds a whole number.
-bool read_variable(std::initializer_list<const char*> names, int& value) {
-  for (const char* name : names)
-    if (const char* text = std::getenv(name)) {
-      char* end = nullptr;
-      const long number = std::strtol(text, &end, 10);
-      if (end != text && number >= 0 && number < 1 << 20) {
-        value = static_cast<int>(number);
-        return true;
-      }
-    }
-  return false;
+Reason Collectives::exchange(const std::string& mine, std::vector<std::string>& all) {
+  all = {mine};
+  if (together_.ranks < 2) return {};
+  if (!together_.exchange) return "the ranks have no way to agree";
+  Reason reason = together_.exchange(mine, all);
+  if (reason.empty() && all.size() != static_cast<std::size_t>(together_.ranks)) reason = "not every rank answered";
+  return reason;
 }
 
-constexpr double kPatience_s = 60;
-
-// Rank 0 gives `data` to every other rank; the others receive it.
-Reason share(const Launch& launch, void* data, std::size_t size) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  if (getaddrinfo(
-          launch.rank == 0 ? nullptr : launch.host.c_str(), std::to_string(launch.port).c_str(),
-          [&] {
-            hints.ai_flags = launch.rank == 0 ? AI_PASSIVE : 0;
-            return &hints;
-          }(),
-          &found) != 0 ||
-      !found)
-    return "cannot resolve the host of rank 0, " + launch.host;
-  struct Free {
-    addrinfo* list;
-    ~Free() { freeaddrinfo(list); }
-  } free_list{found};
-  const timeval patience{static_cast<long>(kPatience_s), 0};
-  if (launch.rank == 0) {
-    const int server = socket(AF_INET, SOCK_STREAM, 0);
-    const int yes = 1;
-    setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    setsockopt(server, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    Reason reason;
-    if (bind(server, found->ai_addr, found->ai_addrlen) != 0 || listen(server, launch.ranks) != 0)
-      reason = "cannot listen on port " + std::to_string(launch.port) + ": " + std::strerror(errno);
-    for (int peer = 1; peer < launch.ranks && reason.empty(); ++peer) {
-      const int connection = accept(server, nullptr, nullptr);
-      if (connection < 0 || send(connection, data, size, MSG_NOSIGNAL) != static_cast<ssize_t>(size)) reason = "a rank did not come within a minute";
-      if (connection >= 0) close(connection);
-    }
-    close(server);
-    return reason;
-  }
-  const auto start = std::chrono::steady_clock::now();
-  while (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < kPatience_s) {
-    const int connection = socket(AF_INET, SOCK_STREAM, 0);
-    if (connect(connection, found->ai_addr, found->ai_addrlen) == 0) {
-      std::size_t got = 0;
-      while (got < size) {
-        const ssize_t more = recv(connection, static_cast<char*>(data) + got, size - got, 0);
-        if (more <= 0) break;
-        got += static_cast<std::size_t>(more);
-      }
-      close(connection);
-      if (got == size) return {};
-    } else {
-      close(connection);
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
-  return "rank 0 did not answer at " + launch.host + ":" + std::to_string(launch.port);
+Reason Collectives::agree(const Reason& mine) {
+  std::vector<std::string> all;
+  ROOFTILE_TRY(exchange(mine, all));
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (!all[rank].empty()) return all.size() > 1 ? all[rank] + " (rank " + std::to_string(rank) + ")" : all[rank];
+  return {};
 }
 
-}  // namespace
-
-Launch launch_of_environment() {
-  Launch launch;
-  read_variable({"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"}, launch.rank);
-  read_variable({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"}, launch.ranks);
-  if (!read_variable({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"}, launch.local_rank)) launch.local_rank = launch.rank;
-  int port = 0;
-  if (read_variable({"MASTER_PORT"}, port)) launch.port = port + 2;
-  for (const char* name : {"MASTER_ADDR", "SLURM_LAUNCH_NODE_IPADDR"})
-    if (const char* host = std::getenv(name)) {
-      launch.host = host;
-      break;
-    }
-  if (launch.ranks < 1 || launch.rank >= launch.ranks) launch.rank = 0, launch.ranks = 1;
-  return launch;
+Reason Collectives::largest(double& value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  std::vector<std::string> all;
+  ROOFTILE_TRY(exchange(text, all));
+  for (const std::string& other : all) value = std::max(value, std::strtod(other.c_str(), nullptr));
+  return {};
 }
 
 #ifdef ROOFTILE_HAS_NCCL
@@ -211,24 +140,36 @@ Collectives::~Collectives() {
 
 Reason Collectives::connect() {
   Nccl& nccl = context_.libraries->nccl;
+  // A graph's buffers are not registered with the other GPUs: frameworks that launch call by call do not have theirs registered either.
+  (void)setenv("NCCL_GRAPH_REGISTER", "0", 0);
   ncclUniqueId id{};
-  if (launch_.rank == 0) ROOFTILE_NCCL_CALL(nccl.ncclGetUniqueId(&id));
-  ROOFTILE_TRY(share(launch_, &id, sizeof id));
+  Reason reason;
+  if (together_.rank == 0)
+    if (const ncclResult_t status = nccl.ncclGetUniqueId(&id); status != ncclSuccess) reason = std::string("NCCL: ") + nccl.ncclGetErrorString(status);
+  std::vector<std::string> all;
+  ROOFTILE_TRY(agree(reason));
+  ROOFTILE_TRY(exchange(std::string(id.internal, sizeof id.internal), all));
+  if (all[0].size() != sizeof id.internal) return "rank 0 did not name the communicator";
+  std::memcpy(id.internal, all[0].data(), sizeof id.internal);
   ncclComm_t communicator = nullptr;
-  ROOFTILE_NCCL_CALL(nccl.ncclCommInitRank(&communicator, launch_.ranks, id, launch_.rank));
-  communicator_ = communicator;
-  return {};
+  if (const ncclResult_t status = nccl.ncclCommInitRank(&communicator, together_.ranks, id, together_.rank); status != ncclSuccess)
+    reason = std::string("NCCL: ") + nccl.ncclGetErrorString(status);
+  reason = agree(reason);
+  if (reason.empty()) communicator_ = communicator;
+  return reason;
 }
 
 std::unique_ptr<Kernel> Collectives::make(const Collective& problem, Reason& reason) {
   Nccl& nccl = context_.libraries->nccl;
   if (!nccl.missing.empty()) reason = nccl.missing;
-  if (reason.empty() && launch_.ranks < 2) reason = "a collective needs several processes: start one for each GPU with torchrun, mpirun or srun";
-  if (reason.empty() && problem.ranks != launch_.ranks) reason = "started with " + std::to_string(launch_.ranks) + " ranks, asked for " + std::to_string(problem.ranks);
+  if (reason.empty() && ranks() < 2) reason = "a collective needs several processes: start one for each GPU with torchrun, mpirun or srun";
+  if (reason.empty() && problem.ranks != ranks()) reason = "started with " + std::to_string(ranks()) + " ranks, asked for " + std::to_string(problem.ranks);
   if (reason.empty() && problem.type == Type::fp8_e4m3) reason = "collectives are measured in bf16, fp16 and fp32";
-  if (reason.empty() && !communicator_) reason = connect();
+  if (reason.empty()) reason = refused_;
+  reason = agree(reason);
+  if (reason.empty() && !communicator_) reason = refused_ = connect();
   if (!reason.empty()) return nullptr;
-  auto kernel = std::make_unique<CollectiveKernel>(problem, static_cast<ncclComm_t>(communicator_), launch_.rank, launch_.ranks);
+  auto kernel = std::make_unique<CollectiveKernel>(problem, static_cast<ncclComm_t>(communicator_), rank(), ranks());
   kernel->library = "nccl " + nccl.version;
   return kernel;
 }
@@ -238,7 +179,7 @@ std::unique_ptr<Kernel> Collectives::make(const Collective& problem, Reason& rea
 Collectives::~Collectives() = default;
 Reason Collectives::connect() { return context_.libraries->nccl.missing; }
 std::unique_ptr<Kernel> Collectives::make(const Collective&, Reason& reason) {
-  reason = context_.libraries->nccl.missing;
+  reason = agree(context_.libraries->nccl.missing);
   return nullptr;
 }
 

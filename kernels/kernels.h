@@ -146,7 +146,14 @@ class Bench {
   virtual int rank() const = 0;
 };
 
-// Opens CUDA device `device`; under a launcher (torchrun, Open MPI, Slurm) the local rank's one when `device` is negative. Null, with the reason, when there is none.
-std::unique_ptr<Bench> open_bench(int device, std::string& reason);
+// The processes that measure together, one for each GPU. `exchange` gives every rank the texts of all, by rank; the result is the reason why it failed, empty when it did not. Each
+// measurement of a collective makes the same exchanges on every rank, whatever happens on one of them.
+struct Together {
+  int rank = 0, ranks = 1, local_rank = 0;
+  std::function<std::string(const std::string& mine, std::vector<std::string>& all)> exchange;
+};
+
+// Opens CUDA device `device`, or the local rank's one when `device` is negative. Null, with the reason, when there is none.
+std::unique_ptr<Bench> open_bench(int device, Together together, std::string& reason);
 
 }  // namespace rooftile::kernels

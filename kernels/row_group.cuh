@@ -20,23 +20,6 @@ struct RowGroup {
     __syncthreads();
     return warp_sum(static_cast<int>(threadIdx.x & 31) < warps ? mine[threadIdx.x & 31] : 0.0f);
   }
-  // Two sums for the barriers of one. `shared` must hold 64 floats for each group.
-  __device__ __forceinline__ void sum_pair(float& a, float& b) const {
-    a = warp_sum(a);
-    b = warp_sum(b);
-    const int warps = blockDim.x >> 5;
-    if (warps == 1) return;
-    float* mine = shared + 64 * threadIdx.y;
-    const int lane = static_cast<int>(threadIdx.x & 31);
-    __syncthreads();
-    if (lane == 0) {
-      mine[threadIdx.x >> 5] = a;
-      mine[32 + (threadIdx.x >> 5)] = b;
-    }
-    __syncthreads();
-    a = warp_sum(lane < warps ? mine[lane] : 0.0f);
-    b = warp_sum(lane < warps ? mine[32 + lane] : 0.0f);
-  }
   __device__ __forceinline__ float max(float x) const {
     x = warp_max(x);
     const int warps = blockDim.x >> 5;

@@ -39,11 +39,17 @@ class RowsKernel final : public Kernel {
     partial_ = norm ? dbeta_ + column : result_bytes_;
     output_bytes = partial_;
     if (norm && p_.backward) output_bytes += align_up(norm_backward_partial_bytes(sms, p_.cols));
-    if (p_.op == RowOp::column_sum) output_bytes += align_up(column_sum_partial_bytes(sms, p_.rows, p_.cols));
+    if (p_.op == RowOp::column_sum) {
+      output_bytes += align_up(column_sum_partial_bytes(sms, p_.rows, p_.cols));
+      counters_ = output_bytes;
+      output_bytes += align_up(column_sum_counter_bytes(p_.cols));
+    }
     touched_bytes = input_bytes + result_bytes_;
   }
 
   Reason prepare(Context& context, int sets) override {
+    if (p_.op == RowOp::column_sum)
+      for (int set = 0; set < sets; ++set) ROOFTILE_CUDA(cudaMemsetAsync(counters(context, set), 0, column_sum_counter_bytes(p_.cols), context.stream));
     if (!(p_.backward && (p_.op == RowOp::layernorm || p_.op == RowOp::rmsnorm))) return {};
     for (int set = 0; set < sets; ++set)  // the statistics that a forward pass would have left
       norm_forward<T>(context.stream, p_.op == RowOp::layernorm, in(context, set, 0), in(context, set, gamma_), in(context, set, beta_), out(context, set),
@@ -75,7 +81,7 @@ class RowsKernel final : public Kernel {
         break;
       }
       case RowOp::column_sum:
-        column_sum<T>(context.stream, sms_, x, out(context, set), real(context, set, partial_), p_.rows, p_.cols);
+        column_sum<T>(context.stream, sms_, x, out(context, set), real(context, set, partial_), counters(context, set), p_.rows, p_.cols);
         break;
       case RowOp::row_sum:
         row_sum<T>(context.stream, x, real(context, set, 0), p_.rows, p_.cols);
@@ -115,6 +121,7 @@ class RowsKernel final : public Kernel {
   const T* in(Context& context, int set, std::size_t offset) const { return reinterpret_cast<const T*>(input(context, set, offset)); }
   T* out(Context& context, int set) const { return reinterpret_cast<T*>(output(context, set)); }
   float* real(Context& context, int set, std::size_t offset) const { return reinterpret_cast<float*>(output(context, set, offset)); }
+  unsigned* counters(Context& context, int set) const { return reinterpret_cast<unsigned*>(output(context, set, counters_)); }
 
   Reason fetch_row(Context& context, const T* data, Eigen::ArrayXd& to) const {
     std::vector<double> buffer;
@@ -202,7 +209,7 @@ class RowsKernel final : public Kernel {
 
   Rows p_;
   int sms_;
-  std::size_t second_ = 0, gamma_ = 0, beta_ = 0, result_bytes_ = 0, mean_ = 0, rstd_ = 0, dgamma_ = 0, dbeta_ = 0, partial_ = 0;
+  std::size_t second_ = 0, gamma_ = 0, beta_ = 0, result_bytes_ = 0, mean_ = 0, rstd_ = 0, dgamma_ = 0, dbeta_ = 0, partial_ = 0, counters_ = 0;
 };
 
 }  // namespace

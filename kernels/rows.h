@@ -25,10 +25,11 @@ bool norm_backward(cudaStream_t stream, int sms, bool layernorm, const T* x, con
                    float* dbeta, float* partial, std::int64_t rows, std::int64_t cols);
 std::size_t norm_backward_partial_bytes(int sms, std::int64_t cols);
 
-// out[c] = sum over rows of x[r, c]; `partial` holds column_sum_partial_bytes().
+// out[c] = sum over rows of x[r, c]; `partial` holds column_sum_partial_bytes(), `counters` column_sum_counter_bytes(), all zero before the first call and after each.
 template <typename T>
-void column_sum(cudaStream_t stream, int sms, const T* x, T* out, float* partial, std::int64_t rows, std::int64_t cols);
+void column_sum(cudaStream_t stream, int sms, const T* x, T* out, float* partial, unsigned* counters, std::int64_t rows, std::int64_t cols);
 std::size_t column_sum_partial_bytes(int sms, std::int64_t rows, std::int64_t cols);
+std::size_t column_sum_counter_bytes(std::int64_t cols);
 
 // out[r] = sum over columns of x[r, c], in fp32.
 template <typename T>

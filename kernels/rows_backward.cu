@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/row_group.cuh"
+#include "kernels/row_stream.cuh"
 #include "kernels/rows.h"
 
 namespace rooftile::kernels {
@@ -17,8 +18,8 @@ template <typename T, int VEC, int PER, bool MEAN, int THREADS>
 __global__ void __launch_bounds__(THREADS)
     norm_backward_kernel(const T* x, const T* dy, const T* gamma, const float* means, const float* rstds, T* dx, float* partial, std::int64_t rows, std::int64_t cols) {
   extern __shared__ float dynamic[];  // [groups][cols] for the sums over groups, when there are several
-  __shared__ float shared[64 * 8];
-  const RowGroup group{shared};
+  __shared__ float2 shared[2][kMostWarps];
+  StreamGroup group{shared};
   float dgamma[PER][VEC] = {}, dbeta[MEAN ? PER : 1][VEC] = {};
   const float inverse = 1.0f / static_cast<float>(cols);
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
@@ -63,12 +64,14 @@ __global__ void __launch_bounds__(THREADS)
         dot += g[j][i] * v[j][i];
       }
     }
-    if constexpr (MEAN) {
-      group.sum_pair(sum, dot);
-      sum *= inverse;
-    } else {
-      dot = group.sum(dot);
+    if constexpr (MEAN) sum = StreamGroup::lanes_sum(sum);
+    dot = StreamGroup::lanes_sum(dot);
+    if (StreamGroup::warps() > 1) {
+      const float2 other = group.meet({sum, dot}, {0.0f, 0.0f});
+      if constexpr (MEAN) sum = warp_sum(other.x);
+      dot = warp_sum(other.y);
     }
+    sum *= inverse;
     dot *= inverse;
 #pragma unroll
     for (int j = 0; j < PER; ++j)
@@ -125,23 +128,25 @@ int column_splits(int sms, std::int64_t rows, std::int64_t cols, int block_cols)
   return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, rows / 32)));
 }
 
-// A block adds up 32 VEC columns over its share of the rows, 8 rows at a time, 4 of them in flight for each thread.
+// A block adds up 32 VEC columns over its share of the rows, 8 rows at a time, 4 of them in flight for each thread. The last of the blocks of the same columns adds up what all of
+// them left in `partial`, always in the same order, and sets the counter back to zero for the next call.
 template <typename T, int VEC>
-__global__ void __launch_bounds__(256) column_sum_kernel(const T* x, float* partial, std::int64_t rows, std::int64_t cols) {
+__global__ void __launch_bounds__(256) column_sum_kernel(const T* x, T* out, float* partial, unsigned* counters, std::int64_t rows, std::int64_t cols) {
   __shared__ float shared[8][32 * VEC];
+  __shared__ bool last;
   const std::int64_t c = (static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x) * VEC;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * 8;
   float sum[VEC] = {};
   if (c < cols) {
     std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * 8 + threadIdx.y;
     for (; row + 3 * step < rows; row += 4 * step) {
-      float v[4][VEC];
+      Vector<T, VEC> v[4];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) load<T, VEC>(x + (row + j * step) * cols + c, v[j]);
+      for (int j = 0; j < 4; ++j) load_raw<T, VEC>(x + (row + j * step) * cols + c, v[j]);
 #pragma unroll
       for (int j = 0; j < 4; ++j)
 #pragma unroll
-        for (int i = 0; i < VEC; ++i) sum[i] += v[j][i];
+        for (int i = 0; i < VEC; ++i) sum[i] += to_float(v[j].at[i]);
     }
     for (; row < rows; row += step) {
       float v[VEC];
@@ -150,16 +155,49 @@ __global__ void __launch_bounds__(256) column_sum_kernel(const T* x, float* part
       for (int i = 0; i < VEC; ++i) sum[i] += v[i];
     }
   }
+  // The eight rows of the block in one: a thread for each column.
+  const auto add_rows = [&](auto put) {
 #pragma unroll
-  for (int i = 0; i < VEC; ++i) shared[threadIdx.y][threadIdx.x * VEC + i] = sum[i];
-  __syncthreads();
-  for (int at = threadIdx.y * 32 + threadIdx.x; at < 32 * VEC; at += 256) {
-    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 * VEC + at;
-    if (column >= cols) continue;
-    float total = 0;
-    for (int y = 0; y < 8; ++y) total += shared[y][at];
-    partial[blockIdx.y * cols + column] = total;
+    for (int i = 0; i < VEC; ++i) shared[threadIdx.y][threadIdx.x * VEC + i] = sum[i];
+    __syncthreads();
+    for (int at = static_cast<int>(threadIdx.y) * 32 + static_cast<int>(threadIdx.x); at < 32 * VEC; at += 256) {
+      const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 * VEC + at;
+      if (column >= cols) continue;
+      float total = 0;
+      for (int y = 0; y < 8; ++y) total += shared[y][at];
+      put(column, total);
+    }
+  };
+  if (gridDim.y == 1) {
+    add_rows([&](std::int64_t column, float total) { out[column] = from_float<T>(total); });
+    return;
   }
+  add_rows([&](std::int64_t column, float total) { __stcg(partial + blockIdx.y * cols + column, total); });
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0 && threadIdx.y == 0) last = atomicAdd(counters + blockIdx.x, 1u) == gridDim.y - 1;
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+#pragma unroll
+  for (int i = 0; i < VEC; ++i) sum[i] = 0;
+  if (c < cols) {
+#pragma unroll 4
+    for (unsigned part = threadIdx.y; part < gridDim.y; part += 8) {
+      const float* from = partial + part * cols + c;
+      if constexpr (VEC % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < VEC; i += 4) {
+          const float4 four = __ldcg(reinterpret_cast<const float4*>(from + i));
+          sum[i] += four.x, sum[i + 1] += four.y, sum[i + 2] += four.z, sum[i + 3] += four.w;
+        }
+      } else {
+        sum[0] += __ldcg(from);
+      }
+    }
+  }
+  add_rows([&](std::int64_t column, float total) { out[column] = from_float<T>(total); });
+  if (threadIdx.x == 0 && threadIdx.y == 0) counters[blockIdx.x] = 0;
 }
 
 template <typename T, int VEC>
@@ -233,17 +271,18 @@ std::size_t column_sum_partial_bytes(int sms, std::int64_t rows, std::int64_t co
          static_cast<std::size_t>(sms) * 8 * 256 * 4 * sizeof(float);
 }
 
+std::size_t column_sum_counter_bytes(std::int64_t cols) { return static_cast<std::size_t>((cols + 31) / 32) * sizeof(unsigned); }
+
 template <typename T>
-void column_sum(cudaStream_t stream, int sms, const T* x, T* out, float* partial, std::int64_t rows, std::int64_t cols) {
+void column_sum(cudaStream_t stream, int sms, const T* x, T* out, float* partial, unsigned* counters, std::int64_t rows, std::int64_t cols) {
   constexpr int kFull = 16 / static_cast<int>(sizeof(T));
   const int vec = cols % kFull == 0 ? kFull : 1;
   const int splits = column_splits(sms, rows, cols, 32 * vec);
   const dim3 grid(static_cast<unsigned>((cols + 32 * vec - 1) / (32 * vec)), static_cast<unsigned>(splits));
   if (vec == 1)
-    column_sum_kernel<T, 1><<<grid, dim3(32, 8), 0, stream>>>(x, partial, rows, cols);
+    column_sum_kernel<T, 1><<<grid, dim3(32, 8), 0, stream>>>(x, out, partial, counters, rows, cols);
   else
-    column_sum_kernel<T, kFull><<<grid, dim3(32, 8), 0, stream>>>(x, partial, rows, cols);
-  add_parts_kernel<T><<<static_cast<unsigned>((cols + 31) / 32), dim3(32, 32), 0, stream>>>(partial, out, static_cast<T*>(nullptr), splits, cols, cols);
+    column_sum_kernel<T, kFull><<<grid, dim3(32, 8), 0, stream>>>(x, out, partial, counters, rows, cols);
 }
 
 template <typename T>
@@ -262,7 +301,7 @@ void row_sum(cudaStream_t stream, const T* x, float* out, std::int64_t rows, std
 
 #define ROOFTILE_INSTANTIATE(T)                                                                                                                                              \
   template bool norm_backward<T>(cudaStream_t, int, bool, const T*, const T*, const T*, const float*, const float*, T*, float*, float*, float*, std::int64_t, std::int64_t); \
-  template void column_sum<T>(cudaStream_t, int, const T*, T*, float*, std::int64_t, std::int64_t);                                                                          \
+  template void column_sum<T>(cudaStream_t, int, const T*, T*, float*, unsigned*, std::int64_t, std::int64_t);                                                               \
   template void row_sum<T>(cudaStream_t, const T*, float*, std::int64_t, std::int64_t);
 ROOFTILE_INSTANTIATE(__nv_bfloat16)
 ROOFTILE_INSTANTIATE(__half)

@@ -1,117 +1,90 @@
-// Softmax, layernorm and rmsnorm forward and softmax backward: one read and one write of each element while a row fits in the registers of a block.
+// Layernorm and rmsnorm forward: one read and one write of each element while a row fits in the registers of a block. Aligned rows stream (row_stream.cuh).
 #include "kernels/row_group.cuh"
+#include "kernels/row_stream.cuh"
 #include "kernels/rows.h"
 
 namespace rooftile::kernels {
 
 namespace {
 
-template <typename T, int VEC, int PER>
-__global__ void __launch_bounds__(1024) softmax_forward_kernel(const T* x, T* y, std::int64_t rows, std::int64_t cols) {
-  __shared__ float shared[32 * 8];
-  const RowGroup group{shared};
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  const bool valid = row < rows;
-  float v[PER][VEC];
-  load_row<T, VEC, PER>(x + row * cols, cols, valid, -INFINITY, v);
-  float top = -INFINITY;
+// MEAN: layernorm (mean subtracted, beta added); otherwise rmsnorm. Statistics are kept for the backward pass. Each warp takes the squares around its own mean; the warps' means
+// and squares meet as in Chan, Golub and LeVeque 1983: M2 = sum(M2_w + n_w (mean_w - mean)^2), so that one barrier a row is enough and nothing cancels.
+template <typename T, int PER, bool MEAN>
+__global__ void __launch_bounds__(kStreamThreads, stream_blocks(PER))
+    norm_stream_kernel(const T* x, const T* gamma, const T* beta, T* y, float* means, float* rstds, std::int64_t rows, int cols, float epsilon) {
+  using Row = StreamRow<T, PER, false>;
+  constexpr int VEC = Row::VEC;
+  __shared__ float2 shared[2][kMostWarps];
+  StreamGroup group{shared};
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
+  const float inverse = 1.0f / static_cast<float>(cols);
+  // Elements of the row that a warp of the group holds.
+  const auto held_by = [&](int warp) {
+    int held = 0;
 #pragma unroll
-  for (int j = 0; j < PER; ++j)
+    for (int j = 0; j < PER; ++j) held += min(max(cols / VEC - j * static_cast<int>(blockDim.x) - warp * 32, 0), 32) * VEC;
+    return static_cast<float>(held);
+  };
+  const float held = held_by(static_cast<int>(threadIdx.x) / 32), held_there = held_by(static_cast<int>(threadIdx.x & 31));
+  Row next;
+  std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y;
+  next.ask(x, first + threadIdx.y, cols, first + threadIdx.y < rows, 0.0f);
+  for (; first < rows; first += step) {
+    const std::int64_t row = first + threadIdx.y;
+    const Row now = next;
+    next.ask(x, row + step, cols, row + step < rows, 0.0f);
+    float mean = 0, square = 0;
+    if constexpr (MEAN) {
+      float sum = 0;
 #pragma unroll
-    for (int i = 0; i < VEC; ++i) top = fmaxf(top, v[j][i]);
-  top = group.max(top);
-  float sum = 0;
+      for (int j = 0; j < PER; ++j)
 #pragma unroll
-  for (int j = 0; j < PER; ++j)
-#pragma unroll
-    for (int i = 0; i < VEC; ++i) {
-      v[j][i] = __expf(v[j][i] - top);
-      sum += v[j][i];
+        for (int i = 0; i < VEC; ++i) sum += now.value(j, i);
+      mean = StreamGroup::lanes_sum(sum) / held;
     }
-  const float inverse = 1.0f / group.sum(sum);
 #pragma unroll
-  for (int j = 0; j < PER; ++j)
+    for (int j = 0; j < PER; ++j) {
+      if (Row::first_of(j) >= cols) continue;
 #pragma unroll
-    for (int i = 0; i < VEC; ++i) v[j][i] *= inverse;
-  store_row<T, VEC, PER>(y + row * cols, cols, valid, v);
-}
-
-// Any row length: the maximum and the sum in one pass (rescaled when the maximum grows), then a second read, mostly from L2.
-template <typename T, int VEC>
-__global__ void __launch_bounds__(1024) softmax_forward_long_kernel(const T* x, T* y, std::int64_t cols) {
-  __shared__ float shared[32];
-  x += static_cast<std::int64_t>(blockIdx.x) * cols;
-  y += static_cast<std::int64_t>(blockIdx.x) * cols;
-  float top = -INFINITY, sum = 0;
-  for (std::int64_t at = static_cast<std::int64_t>(threadIdx.x) * VEC; at < cols; at += static_cast<std::int64_t>(blockDim.x) * VEC) {
-    float v[VEC];
-    load_shared_row<T, VEC>(x + at, v);
-    float best = top;
+      for (int i = 0; i < VEC; ++i) square += (now.value(j, i) - mean) * (now.value(j, i) - mean);
+    }
+    square = StreamGroup::lanes_sum(square);
+    if (StreamGroup::warps() > 1) {
+      const float2 other = group.meet({mean, square}, {0.0f, 0.0f});
+      if constexpr (MEAN) {
+        const bool there = static_cast<int>(threadIdx.x & 31) < StreamGroup::warps();
+        mean = warp_sum(there ? other.x * held_there : 0.0f) * inverse;
+        const float away = other.x - mean;
+        square = warp_sum(there ? other.y + held_there * away * away : 0.0f);
+      } else {
+        square = warp_sum(other.y);
+      }
+    }
+    const float rstd = rsqrtf(square * inverse + epsilon);
+    if (row >= rows) continue;
+    if (threadIdx.x == 0) {
+      if constexpr (MEAN) means[row] = mean;
+      rstds[row] = rstd;
+    }
 #pragma unroll
-    for (int i = 0; i < VEC; ++i) best = fmaxf(best, v[i]);
-    sum *= __expf(top - best);
+    for (int j = 0; j < PER; ++j) {
+      const int at = Row::first_of(j);
+      if (at >= cols) continue;
+      float out[VEC], weight[VEC];
+      load_shared_row<T, VEC>(gamma + at, weight);
 #pragma unroll
-    for (int i = 0; i < VEC; ++i) sum += __expf(v[i] - best);
-    top = best;
-  }
-  const float all = block_max(top, shared);
-  const float inverse = 1.0f / block_sum(top == -INFINITY ? 0.0f : sum * __expf(top - all), shared);
-  for (std::int64_t at = static_cast<std::int64_t>(threadIdx.x) * VEC; at < cols; at += static_cast<std::int64_t>(blockDim.x) * VEC) {
-    float v[VEC];
-    load<T, VEC>(x + at, v);
+      for (int i = 0; i < VEC; ++i) out[i] = (now.value(j, i) - mean) * rstd * weight[i];
+      if constexpr (MEAN) {
+        load_shared_row<T, VEC>(beta + at, weight);
 #pragma unroll
-    for (int i = 0; i < VEC; ++i) v[i] = __expf(v[i] - all) * inverse;
-    store<T, VEC>(y + at, v);
-  }
-}
-
-// dx = y (dy - sum(y dy))
-template <typename T, int VEC, int PER>
-__global__ void __launch_bounds__(1024) softmax_backward_kernel(const T* y, const T* dy, T* dx, std::int64_t rows, std::int64_t cols) {
-  __shared__ float shared[32 * 8];
-  const RowGroup group{shared};
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  const bool valid = row < rows;
-  float v[PER][VEC], g[PER][VEC];
-  load_row<T, VEC, PER>(y + row * cols, cols, valid, 0, v);
-  load_row<T, VEC, PER>(dy + row * cols, cols, valid, 0, g);
-  float dot = 0;
-#pragma unroll
-  for (int j = 0; j < PER; ++j)
-#pragma unroll
-    for (int i = 0; i < VEC; ++i) dot += v[j][i] * g[j][i];
-  dot = group.sum(dot);
-#pragma unroll
-  for (int j = 0; j < PER; ++j)
-#pragma unroll
-    for (int i = 0; i < VEC; ++i) v[j][i] *= g[j][i] - dot;
-  store_row<T, VEC, PER>(dx + row * cols, cols, valid, v);
-}
-
-template <typename T, int VEC>
-__global__ void __launch_bounds__(1024) softmax_backward_long_kernel(const T* y, const T* dy, T* dx, std::int64_t cols) {
-  __shared__ float shared[32];
-  const std::int64_t base = static_cast<std::int64_t>(blockIdx.x) * cols;
-  float dot = 0;
-  for (std::int64_t at = static_cast<std::int64_t>(threadIdx.x) * VEC; at < cols; at += static_cast<std::int64_t>(blockDim.x) * VEC) {
-    float v[VEC], g[VEC];
-    load_shared_row<T, VEC>(y + base + at, v);
-    load_shared_row<T, VEC>(dy + base + at, g);
-#pragma unroll
-    for (int i = 0; i < VEC; ++i) dot += v[i] * g[i];
-  }
-  dot = block_sum(dot, shared);
-  for (std::int64_t at = static_cast<std::int64_t>(threadIdx.x) * VEC; at < cols; at += static_cast<std::int64_t>(blockDim.x) * VEC) {
-    float v[VEC], g[VEC];
-    load<T, VEC>(y + base + at, v);
-    load<T, VEC>(dy + base + at, g);
-#pragma unroll
-    for (int i = 0; i < VEC; ++i) v[i] *= g[i] - dot;
-    store<T, VEC>(dx + base + at, v);
+        for (int i = 0; i < VEC; ++i) out[i] += weight[i];
+      }
+      now.store_part(y, row, cols, j, out);
+    }
   }
 }
 
-// MEAN: layernorm (mean subtracted, beta added); otherwise rmsnorm. Statistics are kept for the backward pass.
+// The same for rows that do not begin at 16 bytes, element by element, or that are longer.
 template <typename T, int VEC, int PER, bool MEAN>
 __global__ void __launch_bounds__(1024)
     norm_forward_kernel(const T* x, const T* gamma, const T* beta, T* y, float* means, float* rstds, std::int64_t rows, std::int64_t cols, float epsilon) {
@@ -205,40 +178,22 @@ __global__ void __launch_bounds__(1024) norm_forward_long_kernel(const T* x, con
 }  // namespace
 
 template <typename T>
-void softmax_forward(cudaStream_t stream, const T* x, T* y, std::int64_t rows, std::int64_t cols) {
-  const RowLaunch launch = plan_rows(cols, sizeof(T), 32);
-  if (launch.per == 0) {
-    if (launch.vec == 1)
-      softmax_forward_long_kernel<T, 1><<<static_cast<unsigned>(rows), 1024, 0, stream>>>(x, y, cols);
-    else
-      softmax_forward_long_kernel<T, 16 / sizeof(T)><<<static_cast<unsigned>(rows), 1024, 0, stream>>>(x, y, cols);
-    return;
-  }
-  const dim3 block(static_cast<unsigned>(launch.width), static_cast<unsigned>(launch.groups));
-  const unsigned grid = static_cast<unsigned>((rows + launch.groups - 1) / launch.groups);
-  dispatch_rows<T>(launch, [&]<int VEC, int PER>() { softmax_forward_kernel<T, VEC, PER><<<grid, block, 0, stream>>>(x, y, rows, cols); });
-}
-
-template <typename T>
-void softmax_backward(cudaStream_t stream, const T* y, const T* dy, T* dx, std::int64_t rows, std::int64_t cols) {
-  const RowLaunch launch = plan_rows(cols, sizeof(T), 16);
-  if (launch.per == 0) {
-    if (launch.vec == 1)
-      softmax_backward_long_kernel<T, 1><<<static_cast<unsigned>(rows), 1024, 0, stream>>>(y, dy, dx, cols);
-    else
-      softmax_backward_long_kernel<T, 16 / sizeof(T)><<<static_cast<unsigned>(rows), 1024, 0, stream>>>(y, dy, dx, cols);
-    return;
-  }
-  const dim3 block(static_cast<unsigned>(launch.width), static_cast<unsigned>(launch.groups));
-  const unsigned grid = static_cast<unsigned>((rows + launch.groups - 1) / launch.groups);
-  dispatch_rows<T>(launch, [&]<int VEC, int PER>() {
-    if constexpr (VEC * PER <= 16) softmax_backward_kernel<T, VEC, PER><<<grid, block, 0, stream>>>(y, dy, dx, rows, cols);
-  });
-}
-
-template <typename T>
 void norm_forward(cudaStream_t stream, bool layernorm, const T* x, const T* gamma, const T* beta, T* y, float* means, float* rstds, std::int64_t rows, std::int64_t cols,
                   float epsilon) {
+  if (const StreamLaunch streamed = plan_stream(cols, sizeof(T)); streamed.per > 0 && !streamed.odd) {
+    const auto run = [&](auto kernel) {
+      const unsigned grid = resident_blocks(kernel, streamed.width * streamed.groups, (rows + streamed.groups - 1) / streamed.groups);
+      kernel<<<grid, dim3(static_cast<unsigned>(streamed.width), static_cast<unsigned>(streamed.groups)), 0, stream>>>(x, gamma, beta, y, means, rstds, rows,
+                                                                                                                       static_cast<int>(cols), epsilon);
+    };
+    dispatch_stream(streamed, [&]<int PER>() {
+      if (layernorm)
+        run(norm_stream_kernel<T, PER, true>);
+      else
+        run(norm_stream_kernel<T, PER, false>);
+    });
+    return;
+  }
   const RowLaunch launch = plan_rows(cols, sizeof(T), 32);
   if (launch.per == 0) {
     constexpr int kFull = 16 / static_cast<int>(sizeof(T));
@@ -263,10 +218,7 @@ void norm_forward(cudaStream_t stream, bool layernorm, const T* x, const T* gamm
   });
 }
 
-#define ROOFTILE_INSTANTIATE(T)                                                                        \
-  template void softmax_forward<T>(cudaStream_t, const T*, T*, std::int64_t, std::int64_t);            \
-  template void softmax_backward<T>(cudaStream_t, const T*, const T*, T*, std::int64_t, std::int64_t); \
-  template void norm_forward<T>(cudaStream_t, bool, const T*, const T*, const T*, T*, float*, float*, std::int64_t, std::int64_t, float);
+#define ROOFTILE_INSTANTIATE(T) template void norm_forward<T>(cudaStream_t, bool, const T*, const T*, const T*, T*, float*, float*, std::int64_t, std::int64_t, float);
 ROOFTILE_INSTANTIATE(__nv_bfloat16)
 ROOFTILE_INSTANTIATE(__half)
 ROOFTILE_INSTANTIATE(float)

@@ -58,56 +58,56 @@ struct Row {
     if (head > length) head = length;
     vectors = (length - head) / VEC;
   }
-  // Calls one(index) for single elements and many(index of the first) for vectors.
-  template <typename One, typename Many>
-  __device__ __forceinline__ void each(One one, Many many) const {
-    if (threadIdx.x < head) one(static_cast<std::int64_t>(threadIdx.x));
-    for (std::int64_t v = threadIdx.x; v < vectors; v += blockDim.x) many(head + v * VEC);
-    const std::int64_t at = head + vectors * VEC + threadIdx.x;
-    if (at < cols) one(at);
-  }
 };
 
+constexpr int kVocabThreads = 512;
+
+// Three blocks are resident, so that the sums of one hide behind the loads of the others.
 template <typename T>
-__global__ void __launch_bounds__(1024) cross_entropy_forward_kernel(const T* logits, const std::int32_t* labels, float* loss, float* lse, std::int64_t vocab) {
-  constexpr int VEC = Row<T>::VEC;
+__global__ void __launch_bounds__(kVocabThreads, 3) cross_entropy_forward_kernel(const T* logits, const std::int32_t* labels, float* loss, float* lse, std::int64_t vocab) {
+  constexpr int VEC = Row<T>::VEC, kAtOnce = 4;
   __shared__ float shared[32];
   const std::int64_t token = blockIdx.x;
   const T* row = logits + token * vocab;
   float top = -INFINITY, sum = 0;
-  const auto take = [&]<int N>(const float(&v)[N]) {
-    float best = top;
-#pragma unroll
-    for (int i = 0; i < N; ++i) best = fmaxf(best, v[i]);
+  // Rescales for a new maximum; true: there is anything but -inf so far.
+  const auto rise = [&](float best) {
+    if (best == -INFINITY) return false;
     sum *= __expf(top - best);
-#pragma unroll
-    for (int i = 0; i < N; ++i) sum += __expf(v[i] - best);
     top = best;
+    return true;
+  };
+  const auto take_one = [&](std::int64_t at) {
+    const float v = to_float(row[at]);
+    if (rise(fmaxf(top, v))) sum += __expf(v - top);
   };
   const Row<T> range(row, vocab);
-  // Two vectors at a time keep more loads in flight.
-  if (threadIdx.x < range.head) {
-    const float v[1] = {to_float(row[threadIdx.x])};
-    take(v);
+  if (threadIdx.x < range.head) take_one(threadIdx.x);
+  const T* vectors = row + range.head;
+  for (std::int64_t first = threadIdx.x; first < range.vectors; first += static_cast<std::int64_t>(kAtOnce) * blockDim.x) {
+    Vector<T, VEC> part[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const std::int64_t at = first + static_cast<std::int64_t>(k) * blockDim.x;
+      if (at < range.vectors) {
+        load_raw<T, VEC>(vectors + at * VEC, part[k]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) part[k].at[i] = from_float<T>(-INFINITY);
+      }
+    }
+    float best = top;
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k)
+#pragma unroll
+      for (int i = 0; i < VEC; ++i) best = fmaxf(best, to_float(part[k].at[i]));
+    if (!rise(best)) continue;
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k)
+#pragma unroll
+      for (int i = 0; i < VEC; ++i) sum += __expf(to_float(part[k].at[i]) - top);
   }
-  std::int64_t at = threadIdx.x;
-  for (; at + blockDim.x < range.vectors; at += 2 * static_cast<std::int64_t>(blockDim.x)) {
-    float v[VEC], w[VEC];
-    load<T, VEC>(row + range.head + at * VEC, v);
-    load<T, VEC>(row + range.head + (at + blockDim.x) * VEC, w);
-    take(v);
-    take(w);
-  }
-  if (at < range.vectors) {
-    float v[VEC];
-    load<T, VEC>(row + range.head + at * VEC, v);
-    take(v);
-  }
-  const std::int64_t last = range.head + range.vectors * VEC + threadIdx.x;
-  if (last < vocab) {
-    const float v[1] = {to_float(row[last])};
-    take(v);
-  }
+  if (const std::int64_t last = range.head + range.vectors * VEC + threadIdx.x; last < vocab) take_one(last);
   const float all = block_max(top, shared);
   const float total = block_sum(top == -INFINITY ? 0.0f : sum * __expf(top - all), shared);
   if (threadIdx.x == 0) {
@@ -117,23 +117,36 @@ __global__ void __launch_bounds__(1024) cross_entropy_forward_kernel(const T* lo
   }
 }
 
+// Elements depend on nothing but the saved logarithm, so a row is cut into pieces of kPieceVectors and few tokens fill the GPU too.
+constexpr int kPieceThreads = 256, kPieceVectors = 4 * kPieceThreads;
+
 template <typename T>
-__global__ void __launch_bounds__(1024) cross_entropy_backward_kernel(const T* logits, const std::int32_t* labels, const float* lse, T* dlogits, float scale, std::int64_t vocab) {
+__global__ void __launch_bounds__(kPieceThreads)
+    cross_entropy_backward_kernel(const T* logits, const std::int32_t* labels, const float* lse, T* dlogits, float scale, std::int64_t vocab) {
   constexpr int VEC = Row<T>::VEC;
   const std::int64_t token = blockIdx.x;
   const T* row = logits + token * vocab;
   T* out = dlogits + token * vocab;
   const float logarithm = lse[token];
   const std::int64_t label = labels[token];
-  Row<T>(row, vocab)
-      .each([&](std::int64_t at) { out[at] = from_float<T>(scale * (__expf(to_float(row[at]) - logarithm) - (at == label ? 1.0f : 0.0f))); },
-            [&](std::int64_t at) {
-              float v[VEC];
-              load<T, VEC>(row + at, v);
+  const Row<T> range(row, vocab);
+  const auto one = [&](std::int64_t at) { out[at] = from_float<T>(scale * (__expf(to_float(row[at]) - logarithm) - (at == label ? 1.0f : 0.0f))); };
+  if (blockIdx.y == 0 && threadIdx.x < range.head) one(threadIdx.x);
+  const auto many = [&](std::int64_t v) {
+    const std::int64_t at = range.head + v * VEC;
+    float x[VEC];
+    load<T, VEC>(row + at, x);
 #pragma unroll
-              for (int i = 0; i < VEC; ++i) v[i] = scale * (__expf(v[i] - logarithm) - (at + i == label ? 1.0f : 0.0f));
-              store<T, VEC>(out + at, v);
-            });
+    for (int i = 0; i < VEC; ++i) x[i] = scale * (__expf(x[i] - logarithm) - (at + i == label ? 1.0f : 0.0f));
+    store<T, VEC>(out + at, x);
+  };
+  for (std::int64_t piece = blockIdx.y; piece * kPieceVectors < range.vectors; piece += gridDim.y) {
+#pragma unroll
+    for (int k = 0; k < kPieceVectors / kPieceThreads; ++k)
+      if (const std::int64_t v = piece * kPieceVectors + k * kPieceThreads + threadIdx.x; v < range.vectors) many(v);
+  }
+  if (blockIdx.y + 1 == gridDim.y)
+    if (const std::int64_t last = range.head + range.vectors * VEC + threadIdx.x; last < vocab) one(last);
 }
 
 template <typename T, typename State, typename Gradient>
@@ -206,18 +219,17 @@ void embedding_backward(cudaStream_t stream, const std::int32_t* ids, const T* d
     embedding_backward_kernel<T, 1><<<grid, dim3(width, rows), 0, stream>>>(ids, dy, dtable, tokens, hidden);
 }
 
-namespace {
-unsigned threads_for(std::int64_t vocab) { return vocab >= 16384 ? 1024 : vocab >= 4096 ? 512 : vocab >= 1024 ? 128 : 64; }
-}  // namespace
-
 template <typename T>
 void cross_entropy_forward(cudaStream_t stream, const T* logits, const std::int32_t* labels, float* loss, float* lse, std::int64_t tokens, std::int64_t vocab) {
-  cross_entropy_forward_kernel<T><<<static_cast<unsigned>(tokens), threads_for(vocab), 0, stream>>>(logits, labels, loss, lse, vocab);
+  const unsigned threads = vocab >= 4096 ? kVocabThreads : vocab >= 1024 ? 128 : 64;
+  cross_entropy_forward_kernel<T><<<static_cast<unsigned>(tokens), threads, 0, stream>>>(logits, labels, loss, lse, vocab);
 }
 
 template <typename T>
 void cross_entropy_backward(cudaStream_t stream, const T* logits, const std::int32_t* labels, const float* lse, T* dlogits, float scale, std::int64_t tokens, std::int64_t vocab) {
-  cross_entropy_backward_kernel<T><<<static_cast<unsigned>(tokens), threads_for(vocab), 0, stream>>>(logits, labels, lse, dlogits, scale, vocab);
+  const std::int64_t vectors = vocab / Row<T>::VEC, pieces = std::max<std::int64_t>(1, (vectors + kPieceVectors - 1) / kPieceVectors);
+  const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>(std::min<std::int64_t>(pieces, 65535)));
+  cross_entropy_backward_kernel<T><<<grid, kPieceThreads, 0, stream>>>(logits, labels, lse, dlogits, scale, vocab);
 }
 
 template <typename T, typename State, typename Gradient>

@@ -3,8 +3,8 @@
 namespace rooftile {
 namespace {
 
-constexpr std::pair<std::string_view, Format> kFormats[] = {{"table", Format::table}, {"json", Format::json}, {"jsonl", Format::jsonl},
-                                                            {"csv", Format::csv},     {"md", Format::md},     {"html", Format::html}};
+constexpr std::pair<std::string_view, Format> kFormats[] = {{"table", Format::table}, {"json", Format::json}, {"jsonl", Format::jsonl}, {"csv", Format::csv},
+                                                            {"md", Format::md},       {"html", Format::html}, {"trace", Format::trace}};
 
 }  // namespace
 

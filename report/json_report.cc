@@ -123,6 +123,22 @@ void write_totals(JsonWriter& json, const Totals& totals, bool lines) {
   json.field("activations_bytes", memory.activations_bytes);
   json.field("kv_cache_bytes", memory.kv_cache_bytes);
   json.field("workspace_bytes", memory.workspace_bytes);
+  json.field("reserved_bytes", memory.reserved_bytes);
+  json.open("peak_moment");
+  json.field("phase", name_of(memory.peak_phase));
+  json.field("segment", memory.peak_segment);
+  json.field("operator", memory.peak_operator);
+  json.close();
+  if (!lines) {
+    json.open_list("top");
+    for (const MemoryTerm& term : memory.top) {
+      json.open_item();
+      json.field("name", term.name);
+      json.field("bytes", term.bytes);
+      json.close();
+    }
+    json.close_list();
+  }
   json.field("fits", memory.fits);
   json.field("capacity_bytes", static_cast<Count>(memory.capacity_bytes));
   if (!memory.fits) {

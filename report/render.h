@@ -13,7 +13,7 @@
 
 namespace rooftile {
 
-enum class Format : std::uint8_t { table, json, jsonl, csv, md, html };
+enum class Format : std::uint8_t { table, json, jsonl, csv, md, html, trace };
 std::optional<Format> parse_format(std::string_view name);
 // "out.json" -> json, by what follows the last point; nothing when that says nothing.
 std::optional<Format> format_of_file(std::string_view file);
@@ -60,6 +60,10 @@ std::string csv_ops_header();
 void append_csv_ops(std::string& out, const Prediction& prediction);
 std::string csv_totals_header(std::span<const std::pair<std::string, std::string>> settings);
 void append_csv_totals(std::string& out, const Prediction& prediction, std::span<const std::pair<std::string, std::string>> settings);
+
+// The predicted step as a Chrome trace that chrome://tracing and Perfetto open: track 7 has the kernels in order of execution (args: phase, shape, bound), track 8 phases, layers
+// and waits. Layers are drawn one by one up to 20,000 kernels, beyond that each row as one event. The last event of track 8 ends at the step's time.
+void append_trace(std::string& out, const Prediction& prediction, const ReportContext& context);
 
 // A field of a CSV: quoted when it holds a comma, a quote or a line break; foreign bytes escaped.
 std::string csv_field(std::string_view text);

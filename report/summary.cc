@@ -263,6 +263,14 @@ std::string short_shape(const KernelCall& call) {
     case KernelClass::rmsnorm:
     case KernelClass::column_sum:
     case KernelClass::row_sum:
+    case KernelClass::log_softmax:
+    case KernelClass::softmax_fp32:
+    case KernelClass::nll:
+    case KernelClass::row_mean:
+    case KernelClass::argmax:
+    case KernelClass::topk:
+    case KernelClass::sort:
+    case KernelClass::layernorm_input:
       return fmt::format("{}x{}", call.row().rows, call.row().cols);
     case KernelClass::pointwise:
       return elements(call.pointwise().numel);

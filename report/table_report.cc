@@ -101,6 +101,20 @@ std::string memory_terms(const MemoryTotals& memory) {
   return text.empty() ? text : text + kUnbreakable + unit;
 }
 
+// "peak in the backward pass at head.loss; largest then: head.loss.grad 6.59 GB, layer.act 4.83 GB"
+std::string peak_moment(const MemoryTotals& memory) {
+  std::string text;
+  int named = 0;
+  for (const MemoryTerm& term : memory.top) {
+    const bool state = term.name == "weights" || term.name == "optimizer states" || term.name == "gradients" || term.name == "workspace" || term.name == "KV cache";
+    if (state || to_double(term.bytes) < 0.01 * to_double(memory.peak_bytes) || named == 3) continue;
+    text += fmt::format("{}{}", named++ == 0 ? "; largest then: " : ", ", unbreakable(term.name + " " + human(to_double(term.bytes), "B")));
+  }
+  const std::string at =
+      memory.peak_operator.empty() ? std::string(name_of(memory.peak_phase)) : fmt::format("{}, {}.{}", name_of(memory.peak_phase), memory.peak_segment, memory.peak_operator);
+  return memory.top.empty() ? std::string() : "peak in " + at + text;
+}
+
 void add_fit(const Prediction& prediction, std::vector<Line>& lines) {
   const MemoryTotals& memory = prediction.totals.memory;
   const std::string needs = human(to_double(memory.peak_bytes), "B"), has = human(memory.capacity_bytes, "B");
@@ -111,6 +125,8 @@ void add_fit(const Prediction& prediction, std::vector<Line>& lines) {
     lines.push_back({"FIT", fmt::format("NO: needs {}, {} {}{}", needs, each, has, memory.breaks.empty() ? "" : "; what breaks it: " + memory.breaks), Tint::red});
   }
   lines.push_back({"", memory_terms(memory)});
+  const std::string moment = peak_moment(memory);
+  if (!moment.empty()) lines.push_back({"", moment});
   if (memory.fits) return;
   lines.push_back({"", memory.would_fit.empty()
                            ? "no setting was found that fits"

@@ -117,6 +117,7 @@ class DeviceFitter {
 std::vector<Candidate> shared_candidates(const Machine& machine) {
   const double burst_s = machine.calibration.find("clock.burst_s").value_or(1e-3);
   return {{"l2.bytes_per_clock_per_sm", "", 15, 400, 64, "1", false, 150},
+          {"gemm.store_split", "", 0, 2, 0.3},
           {"split_k.reduce_s", "", 2e-7, 1e-5, 2e-6, "s"},
           {"clock.sustained_fraction", "", 0.3, 1, 0.9, "1", false, 0.55},
           {"clock.burst_s", "", burst_s / 4, 2e-2, 1e-3, "s", false, 3e-3},
@@ -141,11 +142,15 @@ Result<void> fit_gemm(DeviceFitter& fitter, const Rows& rows, const Machine& mac
   std::sort(order.rbegin(), order.rend());
   for (const auto& [count, dtype] : order) {
     const std::string name(name_of(dtype)), prefix = "gemm." + (bits_of(dtype) == 8 && name.substr(0, 3) == "fp8" ? std::string("fp8") : name) + ".";
-    std::vector<Candidate> candidates = {{prefix + "eta", "gemm.eta", 0.15, 1.05, 0.85},
+    std::vector<Candidate> candidates = {{prefix + "eta", "gemm.eta", 0.15, dtype == DType::fp32 ? 1.0 : 1.05, 0.85},
                                          {prefix + "epilogue_cycles", "gemm.epilogue_cycles", 0.2, 6, 1},
                                          {prefix + "operand_efficiency", "gemm.operand_efficiency", 0.25, 1, 0.85},
                                          {prefix + "latency_scale", "gemm.latency_scale", 0.2, 4, 1}};
-    if (dtype == DType::tf32) candidates.push_back({prefix + "transpose_cost", "", 0, 1, 0.1});
+    if (dtype == DType::fp32) {
+      candidates.push_back({prefix + "fragment_cost", "", 0, 4, 1.7});
+      if (machine.calibration.find(prefix + "sustained_fraction")) candidates.push_back({prefix + "sustained_fraction", "", 0.5, 1, 1});
+    }
+    if (dtype == DType::tf32) candidates.push_back({prefix + "transpose_cost", "", 0, 2, 1});
     if (dtype == order.front().second) append(candidates, shared_candidates(machine));
     append(candidates, protocol_candidates());
     const std::string family = "gemm." + name;
@@ -158,11 +163,13 @@ Result<void> fit_gemm(DeviceFitter& fitter, const Rows& rows, const Machine& mac
     std::vector<Candidate> rates;
     for (const KernelFamily& f : machine.catalogue.families) {
       const bool has = std::find(f.dtypes.begin(), f.dtypes.end(), dtype) != f.dtypes.end();
-      if (!has || f.rate >= 1) continue;
+      if (!has || f.min_alignment * bytes_of(dtype) >= 16) continue;
       rates.push_back({"gemm.family." + f.name + ".rate", "", 0.03, 1, f.rate});
       rates.push_back({"gemm.family." + f.name + ".latency_scale", "", 0.2, 5, 1});
+      rates.push_back({"gemm.family." + f.name + ".copy_cycles", "gemm.copy_cycles", 0.5, 20, 5});
       rates.push_back({"gemm.family." + f.name + ".nt_slowdown", "", 1, 3, 1.2});
     }
+    if (dtype == order.front().second) rates.push_back({"gemm.line_split", "", 0, 2, 0.5});
     append(rates, protocol_candidates());
     if (auto done = fitter.block(
             "gemm " + name + " misaligned", [&](const FitRow& row) { return row.family == family + ".misaligned"; }, rates);
@@ -189,6 +196,8 @@ Result<void> fit_attention(DeviceFitter& fitter, const Rows& rows, const Machine
                                          {prefix + own + "tile_s", "attention.tile_s", 1e-7, 1e-5, 2.5e-6, "s"}};
     if (pass == Pass::fwd)
       append(candidates, {{prefix + "combine_s", "attention.combine_s", 5e-7, 1e-5, 3e-6, "s"}, {prefix + "decode.efficiency", "attention.decode.efficiency", 0.3, 1, 0.75}});
+    if (pass == Pass::fwd) append(candidates, {{prefix + "fwd.wide_head", "", 0, 0.7, 0.2}, {prefix + "decode.wide_head", "", 0, 0.7, 0.2}});
+    if (pass == Pass::fwd && kernel == AttentionKernel::cudnn) append(candidates, {{prefix + "prepare_s", "", 0, 5e-6, 1.5e-6, "s"}});
     if (pass == Pass::bwd) append(candidates, {{prefix + "bwd.wide_head", "", 0.2, 1, 0.8}});
     append(candidates,
            {{"protocol.attention_call_s", "", 0, 3e-5, 0, "s", true}, {"protocol.kv_write", "", 0, 1, 0, "1", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}});
@@ -198,27 +207,56 @@ Result<void> fit_attention(DeviceFitter& fitter, const Rows& rows, const Machine
   return {};
 }
 
-Result<void> fit_streams(DeviceFitter& fitter, const Rows& rows) {
-  const auto streams = [](const FitRow& row) {
-    return row.call.kernel != KernelClass::gemm && row.call.kernel != KernelClass::attention && row.call.kernel != KernelClass::collective;
-  };
-  std::vector<Candidate> candidates = {{"dram.efficiency", "", 0.4, 1, 0.9}, {"sm.bytes_per_clock", "", 10, 200, 64}};
-  for (const KernelClass kernel : {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::embedding, KernelClass::cross_entropy,
-                                   KernelClass::optimizer, KernelClass::pointwise}) {
+// A list of streaming classes that a device's rows have, each with its bandwidth and, where it may have one, a fixed part.
+void append_classes(std::vector<Candidate>& candidates, const Rows& rows, std::initializer_list<KernelClass> kernels, bool own) {
+  for (const KernelClass kernel : kernels) {
     const std::string name(name_of(kernel));
     const auto any = [&](Pass pass) { return std::any_of(rows.begin(), rows.end(), [&](const FitRow& row) { return row.call.kernel == kernel && row.call.pass == pass; }); };
     for (const Pass pass : {Pass::fwd, Pass::bwd}) {
       if (!any(pass)) continue;
       const std::string prefix = name + (pass == Pass::bwd ? ".bwd" : "");
-      candidates.push_back({prefix + ".efficiency", pass == Pass::fwd ? "dram.efficiency" : name + ".efficiency", 0.1, 1, 0.8});
+      candidates.push_back({prefix + ".efficiency", pass == Pass::fwd ? "dram.efficiency" : name + ".efficiency", 0.1, own ? 1.1 : 1, 0.8});
       // Pointwise kernels are one launch of CTAs that are all alike; the others may add a kernel, or have a longest CTA.
       if (kernel == KernelClass::pointwise) continue;
-      candidates.push_back({prefix + ".fixed_s", "", 0, 2e-5, 0, "s"});
-      candidates.push_back({prefix + ".floor_s", "", 1e-7, 1e-4, 1e-6, "s", false, kernel == KernelClass::optimizer ? 3e-5 : 1.2e-5});
+      candidates.push_back({prefix + ".fixed_s", "", own ? -2e-6 : 0, 2e-5, 0, "s"});
+      if (!own) candidates.push_back({prefix + ".floor_s", "", 1e-7, 1e-4, 1e-6, "s", false, kernel == KernelClass::optimizer ? 3e-5 : 1.2e-5});
     }
   }
+}
+
+Result<void> fit_streams(DeviceFitter& fitter, const Rows& rows) {
+  const auto streams = [](const FitRow& row) {
+    return row.call.kernel != KernelClass::gemm && row.call.kernel != KernelClass::attention && row.call.kernel != KernelClass::collective;
+  };
+  // Own kernels first: pointwise ones tell what all share.
+  const auto own = [&](const FitRow& row) { return streams(row) && row.call.impl == Impl::rooftile; };
+  if (std::any_of(rows.begin(), rows.end(), own)) {
+    std::vector<Candidate> shared = {{"dram.latency_s", "", 1e-7, 3e-6, 6e-7, "s"},
+                                     {"dram.write_cost", "", 0, 1, 0.28},
+                                     {"stream.convert_s", "", 0, 2e-7, 2.8e-8, "s"},
+                                     {"stream.flop_s", "", 0, 5e-8, 3e-9, "s"},
+                                     {"stream.flop_slots", "", 1, 12, 4}};
+    append_classes(shared, rows, {KernelClass::pointwise}, true);
+    append(shared, {{"protocol.stream_launch_s", "protocol.launch_s", 1e-7, 6e-5, 2e-6, "s", true}});
+    if (auto done = fitter.block(
+            "pointwise", [&](const FitRow& row) { return own(row) && row.call.kernel == KernelClass::pointwise; }, shared);
+        !done)
+      return done;
+    std::vector<Candidate> others = {{"stream.step_s", "", 1e-7, 5e-6, 1e-6, "s"}, {"sm.bytes_per_clock", "", 10, 200, 64}};
+    append_classes(others, rows,
+                   {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::row_sum, KernelClass::embedding,
+                    KernelClass::cross_entropy, KernelClass::optimizer},
+                   true);
+    if (auto done = fitter.block("own streams", own, others); !done) return done;
+  }
+  const auto foreign = [&](const FitRow& row) { return streams(row) && row.call.impl != Impl::rooftile; };
+  std::vector<Candidate> candidates = {{"dram.efficiency", "", 0.4, 1, 0.9}, {"sm.bytes_per_clock", "", 10, 200, 64}};
+  append_classes(candidates, rows,
+                 {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::embedding, KernelClass::cross_entropy,
+                  KernelClass::optimizer, KernelClass::pointwise},
+                 false);
   append(candidates, {{"protocol.stream_launch_s", "protocol.launch_s", 1e-7, 6e-5, 2e-6, "s", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}});
-  return fitter.block("streams", streams, candidates);
+  return fitter.block("streams", foreign, candidates);
 }
 
 // Sizes that the rows of a family span.
@@ -248,7 +286,26 @@ std::map<std::string, Residuals> residuals_by_family(const Rows& rows, const std
   return out;
 }
 
+Residuals residuals_of_all(const Rows& rows, const std::vector<double>& times) {
+  std::vector<double> predicted, measured;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!rows[i].kept_out) continue;
+    predicted.push_back(times[i]);
+    measured.push_back(rows[i].measured_s);
+  }
+  return residuals_of(predicted, measured);
+}
+
+std::vector<double> fixed_factor_times(const Machine& machine, const Rows& rows) {
+  KernelTimer ideal(machine, Mode::sol, ClockState::burst);
+  std::vector<double> times;
+  for (const FitRow& row : rows) times.push_back(fixed_factor_roofline_s(ideal(row.call).peak_s));
+  return times;
+}
+
 }  // namespace
+
+double fixed_factor_roofline_s(double ideal_s) { return ideal_s / 0.8 + 3e-6; }
 
 std::vector<FitRow> fit_rows(const MeasurementTable& table, const Device& device, std::map<std::string, std::size_t>& refused) {
   std::vector<FitRow> rows;
@@ -278,7 +335,11 @@ Result<DeviceFit> fit_device(Machine machine, std::vector<FitRow> rows, const De
   std::vector<CalibrationLayer>& layers = machine.calibration.layers;
   if (options.physical && !options.keep) std::erase_if(layers, [](const CalibrationLayer& layer) { return layer.level != LayerLevel::architecture; });
   std::erase_if(layers, [](const CalibrationLayer& layer) { return layer.level == LayerLevel::protocol; });
-  fit.before = residuals_by_family(rows, predict_rows(machine, rows, {}), nullptr);
+  const std::vector<double> model_s = predict_rows(machine, rows, {}), fixed_s = fixed_factor_times(machine, rows);
+  fit.before = residuals_by_family(rows, model_s, nullptr);
+  fit.fixed = residuals_by_family(rows, fixed_s, nullptr);
+  fit.all_before = residuals_of_all(rows, model_s);
+  fit.all_fixed = residuals_of_all(rows, fixed_s);
   const Rows all = rows;
   if (options.most_rows > 0) {
     std::size_t seen = 0;
@@ -322,6 +383,7 @@ Result<DeviceFit> fit_device(Machine machine, std::vector<FitRow> rows, const De
   }
   const std::vector<double> times = predict_rows(machine, all, protocol_constants);
   fit.device.residuals = residuals_by_family(all, times, nullptr);
+  fit.all = residuals_of_all(all, times);
   for (const CalibrationLayer& layer : machine.calibration.layers) {
     // What a kept layer says about its families stays its own.
     for (const auto& [family, residuals] : layer.residuals) fit.device.residuals.erase(family);

@@ -19,6 +19,7 @@ struct RunOptions {
   double spread_target = 0.005;           // stop when the median is known this well
   bool cold = true;                       // operands are not in L2; false: small ones may stay there between replays
   bool check = true;                      // compare with the reference in double first; a wrong kernel is not timed
+  int most_calls = 256;                   // in one graph, and operand sets at most; a few are enough where only the check matters
   bool own_for_torch = false;             // run our own kernel where the call asks for PyTorch's; the row then says so in `impl`
 
   // Names the protocol in measurement_key().
@@ -47,6 +48,13 @@ class Runner {
   // What is measured on: "NVIDIA H200, driver 580.159.04, cuBLASLt 13.1.0, ...", one line.
   std::string description() const { return do_description(); }
   GpuFacts facts() const { return do_facts(); }
+  // Why the call cannot be measured, without trying; empty when it can be asked for.
+  std::string refusal(const KernelCall& call, const RunOptions& options) const { return do_refusal(call, options); }
+  // Processes that measure together, and which of them this is.
+  int ranks() const { return do_ranks(); }
+  int rank() const { return do_rank(); }
+  // The texts of all ranks, by rank (peers.h). Alone: the own text.
+  Result<std::vector<std::string>> exchange(const std::string& mine) { return do_exchange(mine); }
 
  private:
   virtual Measurement do_measure(const KernelCall& call, const RunOptions& options) = 0;
@@ -58,6 +66,10 @@ class Runner {
   }
   virtual std::string do_description() const = 0;
   virtual GpuFacts do_facts() const { return {}; }
+  virtual std::string do_refusal(const KernelCall&, const RunOptions&) const { return {}; }
+  virtual int do_ranks() const { return 1; }
+  virtual int do_rank() const { return 0; }
+  virtual Result<std::vector<std::string>> do_exchange(const std::string& mine) { return std::vector<std::string>{mine}; }
 };
 
 // Replays a table: the row of the same call and clocks, the last one when there are several. A call that is not there gives the reason "not recorded in FILE".

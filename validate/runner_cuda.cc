@@ -6,6 +6,7 @@
 #include <ctime>
 
 #include "kernels/kernels.h"
+#include "validate/peers.h"
 #include "validate/runner.h"
 
 namespace rooftile {
@@ -85,6 +86,16 @@ std::optional<k::Problem> problem_of(const KernelCall& call, std::string& reason
       return k::Rows{k::RowOp::column_sum, call.row().rows, call.row().cols, false, *type};
     case KernelClass::row_sum:
       return k::Rows{k::RowOp::row_sum, call.row().rows, call.row().cols, false, *type};
+    case KernelClass::log_softmax:
+    case KernelClass::softmax_fp32:
+    case KernelClass::nll:
+    case KernelClass::row_mean:
+    case KernelClass::argmax:
+    case KernelClass::topk:
+    case KernelClass::sort:
+    case KernelClass::layernorm_input:
+      reason = fmt::format("there is no {} kernel here; measure PyTorch's", name_of(call.kernel));
+      return std::nullopt;
     case KernelClass::pointwise: {
       const PointwiseShape& s = call.pointwise();
       const auto to = type_of(s.kind == PointwiseKind::cast ? s.to : call.dtype);
@@ -92,7 +103,11 @@ std::optional<k::Problem> problem_of(const KernelCall& call, std::string& reason
         reason = no_type(s.to);
         return std::nullopt;
       }
-      return k::Pointwise{std::string(name_of(s.kind)), s.numel, *type, *to};
+      std::string name(name_of(s.kind));
+      // Our gelu is the tanh form, which is gelu_new in one kernel.
+      if (s.kind == PointwiseKind::gelu_new) name = name_of(PointwiseKind::gelu);
+      if (s.kind == PointwiseKind::gelu_new_backward) name = name_of(PointwiseKind::gelu_backward);
+      return k::Pointwise{std::move(name), s.numel, *type, *to};
     }
     case KernelClass::embedding:
       return k::Embedding{call.embedding().tokens, call.embedding().vocab, call.embedding().hidden, backward, *type};
@@ -122,7 +137,7 @@ bool is_vendors(KernelClass kernel) { return kernel == KernelClass::gemm || kern
 
 class CudaRunner final : public Runner {
  public:
-  explicit CudaRunner(std::unique_ptr<k::Bench> bench) : bench_(std::move(bench)), date_(today()) {}
+  CudaRunner(std::unique_ptr<Peers> peers, std::unique_ptr<k::Bench> bench) : peers_(std::move(peers)), bench_(std::move(bench)), date_(today()) {}
 
  private:
   Measurement do_measure(const KernelCall& call, const RunOptions& options) override {
@@ -134,13 +149,7 @@ class CudaRunner final : public Runner {
     m.driver = machine.driver;
     m.date = date_;
     m.source = "rooftile";
-    if (call.impl == Impl::torch && options.own_for_torch && !is_vendors(call.kernel)) m.call.impl = Impl::rooftile;
-    const Impl runs = is_vendors(call.kernel) ? Impl::vendor : Impl::rooftile;
-    if (m.call.impl != runs) {
-      m.reason = fmt::format("{}'s kernel is not part of this program; {}'s is", name_of(m.call.impl), name_of(runs));
-      return m;
-    }
-    const auto problem = problem_of(m.call, m.reason);
+    const auto problem = problem_for(m.call, options, m.reason);
     if (!problem) return m;
     k::TimingOptions timing;
     timing.time_s = options.time_s;
@@ -148,6 +157,7 @@ class CudaRunner final : public Runner {
     timing.sustained = m.clocks == ClockState::sustained;
     timing.flush = options.cold;
     timing.check = options.check;
+    timing.max_calls = options.most_calls;
     const k::Outcome outcome = bench_->measure(*problem, timing);
     m.reason = outcome.reason;
     m.device_lost = outcome.device_lost;
@@ -200,6 +210,33 @@ class CudaRunner final : public Runner {
     return m;
   }
 
+  // Sets the call's `impl` to whose kernel runs.
+  static std::optional<k::Problem> problem_for(KernelCall& call, const RunOptions& options, std::string& reason) {
+    if (call.impl == Impl::torch && options.own_for_torch && !is_vendors(call.kernel)) call.impl = Impl::rooftile;
+    const Impl runs = is_vendors(call.kernel) ? Impl::vendor : Impl::rooftile;
+    if (call.impl != runs) {
+      reason = fmt::format("{}'s kernel is not part of this program; {}'s is", name_of(call.impl), name_of(runs));
+      return std::nullopt;
+    }
+    return problem_of(call, reason);
+  }
+
+  std::string do_refusal(const KernelCall& call, const RunOptions& options) const override {
+    KernelCall wanted = call;
+    std::string reason;
+    const auto problem = problem_for(wanted, options, reason);
+    if (!problem) return reason;
+    const auto missing = [](const std::string& version) { return version.rfind("missing", 0) == 0 ? version : std::string(); };
+    if (std::holds_alternative<k::Gemm>(*problem)) return missing(bench_->machine().cublaslt);
+    if (const auto* attention = std::get_if<k::Attention>(&*problem))
+      return missing(attention->engine == k::AttentionEngine::cudnn ? bench_->machine().cudnn : bench_->machine().cublaslt);
+    return {};
+  }
+
+  int do_ranks() const override { return bench_->ranks(); }
+  int do_rank() const override { return bench_->rank(); }
+  Result<std::vector<std::string>> do_exchange(const std::string& mine) override { return peers_->exchange(mine); }
+
   std::string do_description() const override {
     const k::Machine& m = bench_->machine();
     return fmt::format("{} ({} SMs, {:.0f} MiB L2), driver {}, CUDA runtime {}, cuBLASLt {}, cuDNN {}, NCCL {}, rank {} of {}", m.name, m.sms, m.l2_bytes / 1048576,
@@ -221,6 +258,7 @@ class CudaRunner final : public Runner {
     return facts;
   }
 
+  std::unique_ptr<Peers> peers_;  // outlives the bench, which talks through it
   std::unique_ptr<k::Bench> bench_;
   std::string date_;
 };
@@ -229,9 +267,17 @@ class CudaRunner final : public Runner {
 
 Result<std::unique_ptr<Runner>> make_cuda_runner(int device) {
   std::string reason;
-  auto bench = k::open_bench(device, reason);
+  auto peers = std::make_unique<Peers>(launch_of_environment());
+  const Launch& launch = peers->launch();
+  k::Together together{launch.rank, launch.ranks, launch.local_rank, [&talk = *peers](const std::string& mine, std::vector<std::string>& all) -> std::string {
+                         auto texts = talk.exchange(mine);
+                         if (!texts) return texts.error().message;
+                         all = std::move(*texts);
+                         return {};
+                       }};
+  auto bench = k::open_bench(device, std::move(together), reason);
   if (!bench) return fail(ErrorCode::unavailable, "no GPU to measure on: " + reason, {}, "nvidia-smi shows what the driver sees; recorded measurements need no GPU");
-  return std::unique_ptr<Runner>(std::make_unique<CudaRunner>(std::move(bench)));
+  return std::unique_ptr<Runner>(std::make_unique<CudaRunner>(std::move(peers), std::move(bench)));
 }
 
 }  // namespace rooftile

@@ -46,7 +46,7 @@ class RecordedRunner final : public Runner {
  private:
   static std::string key(const KernelCall& call, ClockState clocks) { return measurement_key(call, clocks, {}); }
 
-  Measurement do_measure(const KernelCall& call, const RunOptions& options) override {
+  const Measurement* find(const KernelCall& call, const RunOptions& options) const {
     KernelCall wanted = call;
     // The fastest attention is what a GPU runs as cuDNN's.
     if (call.kernel == KernelClass::attention && call.attention().kernel == AttentionKernel::fastest && !places_.contains(key(call, options.clocks))) {
@@ -57,8 +57,18 @@ class RecordedRunner final : public Runner {
     for (const Impl impl : {call.impl, Impl::rooftile}) {
       if (impl != call.impl && !(options.own_for_torch && call.impl == Impl::torch)) continue;
       wanted.impl = impl;
-      if (const auto found = places_.find(key(wanted, options.clocks)); found != places_.end()) return rows_[found->second];
+      if (const auto found = places_.find(key(wanted, options.clocks)); found != places_.end()) return &rows_[found->second];
     }
+    return nullptr;
+  }
+
+  std::string do_refusal(const KernelCall& call, const RunOptions& options) const override {
+    const Measurement* found = find(call, options);
+    return found == nullptr ? "not recorded in " + table_.file : found->ok() ? std::string() : found->reason;
+  }
+
+  Measurement do_measure(const KernelCall& call, const RunOptions& options) override {
+    if (const Measurement* found = find(call, options)) return *found;
     Measurement missing;
     missing.call = call;
     missing.clocks = options.clocks;

@@ -7,6 +7,7 @@
 
 #include "estimator/graph/op_kind.h"
 #include "estimator/hardware/device.h"
+#include "estimator/hardware/memory_program.h"
 #include "estimator/timing/kernel_call.h"
 
 namespace rooftile {
@@ -38,9 +39,15 @@ struct Runtime {
   bool fp32_gradients = true;                // gradients are kept and accumulated in fp32 under mixed precision
   bool fused_gradient_accumulation = false;  // the weight-gradient GEMM accumulates into fp32 in place
   bool pads_odd_vocabulary = false;
-  int vocabulary_multiple = 1;     // Megatron pads the vocabulary to this times tp
-  double logits_copies_bytes = 0;  // bytes per logit held by the loss at its peak
-  double workspace_bytes = 0;
+  int vocabulary_multiple = 1;                 // Megatron pads the vocabulary to this times tp
+  double logits_copies_bytes = 0;              // bytes per logit held by the loss at its peak, where no memory program says it
+  double workspace_bytes = 0;                  // of a pass without gradients
+  double backward_workspace_bytes = 0;         // beside it when training: the backward pass runs on a thread, and a library handle, of its own
+  bool caching_allocator = false;              // PyTorch's: blocks are rounded up
+  bool grows_cache = false;                    // keys and values are concatenated into a new buffer at each step
+  bool builds_mask = false;                    // a causal mask [batch, queries, keys] is built even for fused attention
+  bool frames_hold = false;                    // Python frames hold the inputs of a layer and of its branches until they return
+  std::vector<MemoryProgram> memory_programs;  // the first that applies to an operator counts; without any, operators keep what they need and nothing else
   AttentionKernel attention = AttentionKernel::fastest;
   std::vector<LoweringRule> rules;
   std::vector<Fact> facts;

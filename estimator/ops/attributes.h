@@ -47,6 +47,8 @@ struct AttentionAttrs {
   bool sinks = false;               // one learned logit per head (GPT-OSS)
   bool softcap = false;             // tanh soft-capping of the scores (Gemma 2)
   bool position_bias = false;       // a [heads, seq_q, seq_kv] bias is added to the scores (T5, ALiBi)
+  bool fp32_softmax = false;        // of standard attention: the implementation casts the scores up and keeps fp32 probabilities
+  bool padding_mask = false;        // an encoder's mask over padded tokens
   bool model_flops_causal = false;  // flops_model halves this attention; false for cross and encoder attention
   AttentionKernel kernel = AttentionKernel::fastest;
   Split split = Split::column;
@@ -56,6 +58,7 @@ struct AttentionAttrs {
 struct NormAttrs {
   std::int64_t rows = 0, cols = 0;
   bool weight = true, bias = false;
+  bool unit_offset = false;       // the weight is 1 + w in fp32 (Gemma)
   std::int64_t weight_cols = 0;   // learned elements where they are not `cols` (0: cols)
   Split split = Split::sequence;  // column for norms over heads
 };
@@ -87,6 +90,7 @@ struct RelativeBiasAttrs {  // T5: a [buckets, heads] table expanded to [heads, 
 
 struct CrossEntropyAttrs {
   std::int64_t tokens = 0, vocab = 0;
+  bool upcast = true;  // logits are cast to fp32 first (causal language models); else the loss runs in their dtype
   Split split = Split::column;
 };
 

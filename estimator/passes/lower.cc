@@ -17,6 +17,14 @@ double elements_of(const KernelCall& call) {
     case KernelClass::rmsnorm:
     case KernelClass::column_sum:
     case KernelClass::row_sum:
+    case KernelClass::log_softmax:
+    case KernelClass::softmax_fp32:
+    case KernelClass::nll:
+    case KernelClass::row_mean:
+    case KernelClass::argmax:
+    case KernelClass::topk:
+    case KernelClass::sort:
+    case KernelClass::layernorm_input:
       return static_cast<double>(call.row().rows) * static_cast<double>(call.row().cols);
     case KernelClass::cross_entropy:
       return static_cast<double>(call.cross_entropy().tokens) * static_cast<double>(call.cross_entropy().vocab);

@@ -233,7 +233,7 @@ Result<Prediction> predict(const Graph& graph, const Options& requested, const M
   for (std::size_t i = 0; i < chosen.calls.size(); ++i) prediction.rows.push_back(make_row(chosen, i, options, machine.device));
   warn_unsupported(chosen, machine, prediction.warnings);
   account(chosen, bytes_all, flops_hardware, graph_flops(step, options, runtime), graph, prediction);
-  prediction.totals.memory = stages[fullest].memory;
+  prediction.totals.memory = memory_of(stages[fullest].rank, stages[fullest].stage, options, runtime, machine.device, true);
   advise_memory(prediction.totals.memory, graph, options, runtime, machine.device);
   if (!prediction.totals.memory.fits) {
     prediction.warnings.push_back({"does_not_fit", "does not fit; the largest term is " + prediction.totals.memory.breaks +

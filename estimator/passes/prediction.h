@@ -52,8 +52,17 @@ struct OpRow {
   double recoverable_s() const { return time_s > attainable_s ? time_s - attainable_s : 0; }
 };
 
+struct MemoryTerm {
+  std::string name;  // "weights", "gradients", "layer.act" (kept by it), "head.loss.grad" (on its way back)
+  Count bytes = 0;
+};
+
 struct MemoryTotals {
   Count peak_bytes = 0, parameters_bytes = 0, gradients_bytes = 0, optimizer_bytes = 0, activations_bytes = 0, kv_cache_bytes = 0, workspace_bytes = 0;
+  Count reserved_bytes = 0;  // what the allocator has asked of the device by then
+  StepPhase peak_phase = StepPhase::forward;
+  std::string peak_segment, peak_operator;  // of the moment of the peak; no operator: the optimizer's step
+  std::vector<MemoryTerm> top;              // what is alive then, the ten largest
   bool fits = true;
   double capacity_bytes = 0;
   std::string breaks;     // the term that breaks it: "optimizer states (64.2 GB)"; empty when it fits

@@ -74,8 +74,8 @@ struct StateBytes {
 };
 StateBytes state_bytes(const Options& options, const Runtime& runtime);
 
-// Memory of one rank of the stage.
-MemoryTotals memory_of(const StepGraph& rank, const Stage& stage, const Options& options, const Runtime& runtime, const Device& device);
+// Memory of one rank of the stage: a walk over the life of its tensors in the order in which the runtime executes the step. `explain` adds the moment of the peak's terms.
+MemoryTotals memory_of(const StepGraph& rank, const Stage& stage, const Options& options, const Runtime& runtime, const Device& device, bool explain = false);
 
 // Fills MemoryTotals::breaks and would_fit when it does not fit: the setting that changes least and fits with room to spare, every other option kept. The setting gives exactly
 // would_fit_bytes when it is run (a test applies it).

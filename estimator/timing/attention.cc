@@ -11,6 +11,8 @@ namespace rooftile {
 namespace {
 
 constexpr double kSectorBytes = 32;
+constexpr std::int64_t kCudnnDecode = 16;         // rows of the tile of its decode kernels
+constexpr double kWideHead = 128;                 // heads above it do not leave room for as many blocks in flight
 constexpr std::int64_t kLargestHead = 256;        // of the fused kernels' forward with many queries
 constexpr std::int64_t kLargestDecodeHead = 576;  // compressed keys of multi-head latent attention
 
@@ -40,14 +42,16 @@ std::string_view family_of(AttentionKernel kernel, bool decode, Pass pass) {
   }
 }
 
-// Pairs that tiles of `rows` x `cols` compute for one head, the masked-out ones inside them included: the kept pairs and, along each masked edge, half a tile per row.
+// Pairs that tiles of `rows` x `cols` compute for one head, the masked-out ones inside them included: the kept pairs and, along each masked edge, half of the tile's rows for each
+// query, and half a block of keys more where blocks do not end where tiles do. 256 x 256 causal in tiles of 128 x 128: 3 of 4 tiles, 32,896 kept pairs + 16,256.
 double computed_pairs(const AttentionShape& s, double rows, double cols, double queries) {
   const double keys = std::ceil(static_cast<double>(s.seq_kv) / cols) * cols;
   const double whole = std::ceil(queries / rows) * rows * keys;
   if (!s.causal) return s.window > 0 ? std::min(whole, std::ceil(queries / rows) * rows * (std::ceil(static_cast<double>(s.window) / cols) + 1) * cols) : whole;
   const double kept = to_double(s.kept_pairs()) / static_cast<double>(s.seq_q) * queries;
   const double edges = s.window > 0 && s.window < s.seq_kv ? 2 : 1;
-  return std::min(whole, kept + std::ceil(queries / rows) * rows * edges * (rows + cols) / 2);
+  const bool ends_meet = std::fmod(static_cast<double>(s.seq_kv - s.seq_q), cols) == 0 && std::fmod(rows, cols) == 0;
+  return std::min(whole, kept + std::ceil(queries / rows) * rows * edges * (rows - 1 + (ends_meet ? 0 : cols)) / 2);
 }
 
 }  // namespace
@@ -109,7 +113,8 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
   const Blocks blocks = blocks_of(kernel, std::max(s.head_dim, s.v_head_dim));
   const std::int64_t group = s.heads / s.kv_heads;
   // Few queries: the query heads that share a key head are rows of one tile, and the keys of a head may be split over CTAs (flash-decoding).
-  const bool decode = s.seq_q * group <= blocks.queries;
+  // cuDNN has kernels of their own for that, which take only single queries.
+  const bool decode = kernel == AttentionKernel::cudnn ? s.seq_q <= kCudnnDecode : s.seq_q * group <= blocks.queries;
   const double heads = static_cast<double>(s.batch) * static_cast<double>(decode ? s.kv_heads : s.heads);
   const double rows = static_cast<double>(decode ? s.seq_q * group : s.seq_q);
   // A tile is at least one MMA high (64 rows of a warp group; 16 for the older warp-level instruction).
@@ -121,7 +126,9 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
   const double tiles = heads * tiles_per_head;
 
   const double padded_heads = static_cast<double>(round_up(s.head_dim, head_step(kernel)) + round_up(s.v_head_dim, head_step(kernel)));
-  const double mma = 2 * padded_heads / (math.flop_per_clock * c.fwd_efficiency);  // cycles per score
+  const double wide = std::max(0.0, static_cast<double>(std::max(s.head_dim, s.v_head_dim)) / kWideHead - 1);
+  const double reached = c.fwd_efficiency * std::max(0.2, 1 - wide * c.fwd_wide_head);
+  const double mma = 2 * padded_heads / (math.flop_per_clock * reached);  // cycles per score
   const double step = p_norm(mma, math.softmax_cycles_per_score, c.overlap_p);
 
   // Scores of the busiest SM. Without a mask all tiles are alike and go in whole waves; with one, long and short tiles balance but for the tail.
@@ -136,19 +143,19 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
   struct Division {
     double busiest, ctas, filled, combine_s;
   };
-  const double p = constants_.combine_p;
+  const double p = constants_.combine_p, launch = constants_.launch_s + (decode ? 0 : c.prepare_s);
   const double store = tile_rows * static_cast<double>(s.v_head_dim) * std::max(2.0, bytes_of(dtype)) / kSectorBytes;
-  const double efficiency = decode ? c.decode_efficiency : constants_.stream_efficiency;
+  const double efficiency = decode ? c.decode_efficiency * std::max(0.2, 1 - wide * c.decode_wide_head) : constants_.stream_efficiency;
   const auto core_of = [&](const Division& d, double clock_hz) { return (d.busiest * step + d.ctas * store) / clock_hz + d.ctas * c.tile_s; };
   // Each SM moves a bounded number of bytes per clock: few CTAs cannot fill the memory's bandwidth.
   const auto dram_of = [&](const Division& d) {
     const double most = constants_.sm_bytes_per_clock > 0 ? d.filled * constants_.sm_bytes_per_clock * math.clock_hz : device_.memory_bandwidth;
     return bytes / std::min(device_.memory_bandwidth * efficiency, most);
   };
-  const auto time_of = [&](const Division& d, double clock_hz) { return constants_.launch_s + d.combine_s + p_norm(core_of(d, clock_hz), dram_of(d), p); };
+  const auto time_of = [&](const Division& d, double clock_hz) { return launch + d.combine_s + p_norm(core_of(d, clock_hz), dram_of(d), p); };
 
   // The power limit lowers clocks in proportion to how busy the tensor cores are.
-  const auto fraction_at = [&](double time_s) { return 1 - (1 - clock_fraction(constants_, clocks, time_s)) * mma * c.fwd_efficiency / step; };
+  const auto fraction_at = [&](double time_s) { return 1 - (1 - clock_fraction(constants_, clocks, time_s)) * mma * reached / step; };
   double fraction = fraction_at(0);
   Division division{busiest, std::ceil(tiles / sms), std::min(tiles, sms), 0};
   if (decode) {
@@ -162,7 +169,7 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
   }
   busiest = division.busiest;
   fraction = fraction_at(time_of(division, math.clock_hz));
-  const double fixed = constants_.launch_s + constants_.attention_call_s + division.combine_s;
+  const double fixed = launch + constants_.attention_call_s + division.combine_s;
   const double core = core_of(division, math.clock_hz * fraction), dram = dram_of(division);
 
   KernelTime time;
@@ -186,7 +193,7 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
   time.dram_s = dram;
   time.latency_s = full_core - waved;
   time.launch_s = fixed;
-  time.attainable_s = std::min(time.time_s, std::max(flops / math.peak_flops * step / mma / c.fwd_efficiency / fraction, once) + constants_.launch_s);
+  time.attainable_s = std::min(time.time_s, std::max(flops / math.peak_flops * step / mma / reached / fraction, once) + constants_.launch_s);
   time.bound = fixed > std::max(full_core, dram) ? Bound::launch : dram > full_core ? Bound::dram : time.latency_s > 2 * waved ? Bound::latency : Bound::compute;
   time.flops_executed = static_cast<Count>(2 * pairs * heads * padded_heads);
   time.bytes_moved = work.bytes();

@@ -8,12 +8,22 @@
 
 namespace rooftile {
 
+// Cube root of a number from 1 to 2: two steps of Halley's method from a straight line, exact to the last digits and several times as fast as std::cbrt. 1.728 gives 1.2.
+inline double cube_root_1_to_2(double c) {
+  double y = 1 + 0.26 * (c - 1);
+  for (int i = 0; i < 2; ++i) {
+    const double cube = y * y * y;
+    y *= (cube + 2 * c) / (2 * cube + c);
+  }
+  return y;
+}
+
 // (a^p + b^p)^(1/p): never below the larger of the two, never above their sum. p_norm(3, 4, 2) == 5; p_norm(a, 0, p) == a.
 inline double p_norm(double a, double b, double p) {
   const double large = std::max(a, b);
   if (large <= 0) return 0;
   const double ratio = std::min(a, b) / large;
-  if (p == 3) return large * std::cbrt(1 + ratio * ratio * ratio);
+  if (p == 3) return large * cube_root_1_to_2(1 + ratio * ratio * ratio);
   if (p == 1) return a + b;
   return large * std::pow(1 + std::pow(ratio, p), 1 / p);
 }

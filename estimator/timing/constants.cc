@@ -75,10 +75,16 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
   }
 
   for (std::size_t i = 0; i < kDTypeCount; ++i) {
+    const std::string group = "gemm." + std::string(group_of(static_cast<DType>(i)));
+    constants.gemm[i].fragment_cost = lookup.find(group + ".fragment_cost").value_or(0);
+    constants.gemm[i].sustained_fraction = lookup.find(group + ".sustained_fraction").value_or(lookup.find("clock.sustained_fraction").value_or(1));
     constants.gemm[i].transpose_cost = lookup.find("gemm." + std::string(group_of(static_cast<DType>(i))) + ".transpose_cost").value_or(0);
     constants.gemm[i].latency_scale = lookup.find("gemm." + std::string(group_of(static_cast<DType>(i))) + ".latency_scale").value_or(latency_scale);
   }
+  const double copy_cycles = lookup.find("gemm.copy_cycles").value_or(0);
+  constants.line_split = lookup.find("gemm.line_split").value_or(0);
   for (const KernelFamily& family : machine.catalogue.families) {
+    constants.family_copy_cycles.push_back(lookup.find("gemm.family." + family.name + ".copy_cycles").value_or(copy_cycles));
     constants.family_rate.push_back(lookup.find("gemm.family." + family.name + ".rate").value_or(family.rate));
     constants.family_nt_slowdown.push_back(std::max(1.0, lookup.find("gemm.family." + family.name + ".nt_slowdown").value_or(1)));
     // Kernels of an older generation have pipelines of their own: what the current one's loop hides says nothing about theirs.
@@ -87,6 +93,7 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
 
   constants.combine_p = std::max(1.0, lookup.get("combine.p", 3));
   constants.sector_split = lookup.get("gemm.sector_split", 0);
+  constants.store_split = lookup.find("gemm.store_split").value_or(0);
   constants.l2_bytes_per_clock_per_sm = lookup.get("l2.bytes_per_clock_per_sm", 0);
   constants.l2_panel_share = lookup.get("l2.panel_share", 0.5);
   constants.split_k_reduce_s = lookup.get("split_k.reduce_s", 0);
@@ -98,6 +105,11 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
   constants.attention_call_s = lookup.find("protocol.attention_call_s").value_or(0);
   constants.kv_write = lookup.find("protocol.kv_write").value_or(0);
   constants.dram_latency_s = lookup.get("dram.latency_s", 0);
+  constants.dram_write_cost = lookup.find("dram.write_cost").value_or(0);
+  constants.stream_step_s = lookup.find("stream.step_s").value_or(constants.dram_latency_s);
+  constants.stream_convert_s = lookup.find("stream.convert_s").value_or(0);
+  constants.stream_flop_s = lookup.find("stream.flop_s").value_or(0);
+  constants.stream_flop_slots = lookup.find("stream.flop_slots").value_or(1);
   constants.stream_efficiency = lookup.get("dram.efficiency", 1);
   constants.sm_bytes_per_clock = lookup.get("sm.bytes_per_clock", 0);
   constants.sustained_fraction = lookup.get("clock.sustained_fraction", 1);
@@ -117,6 +129,9 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
     a.bwd_wide_head = lookup.find(prefix + "bwd.wide_head").value_or(1);
     a.tile_s = lookup.get_either(prefix + "tile_s", "attention.tile_s", 0);
     a.bwd_tile_s = lookup.find(prefix + "bwd.tile_s").value_or(a.tile_s);
+    a.fwd_wide_head = lookup.find(prefix + "fwd.wide_head").value_or(0);
+    a.decode_wide_head = lookup.find(prefix + "decode.wide_head").value_or(0);
+    a.prepare_s = lookup.find(prefix + "prepare_s").value_or(0);
     a.combine_s = lookup.get_either(prefix + "combine_s", "attention.combine_s", 0);
     a.decode_efficiency = lookup.get_either(prefix + "decode.efficiency", "attention.decode.efficiency", 1);
     a.tile_tail = lookup.get_either(prefix + "tile_tail", "attention.tile_tail", 0);

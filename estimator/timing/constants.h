@@ -20,30 +20,40 @@ struct GemmConstants {
   double epilogue_overlap = 0;    // share of the epilogue that runs under the next tile's main loop
   double operand_efficiency = 1;  // share of the data-sheet DRAM bandwidth that operand tiles reach
   double latency_scale = 1;       // loop latency relative to the catalogue's
-  double transpose_cost = 0;      // of a step for each operand that does not run along k, where tensor cores only take operands along k
+  double fragment_cost = 0;       // CUDA cores: multiply-add slots that an element loaded from shared memory takes; a thread's share of the tile says how many each one serves
+  double sustained_fraction = 1;  // sustained over burst throughput: CUDA cores draw less power than tensor cores
+  double transpose_cost = 0;      // where tensor cores only take operands along k: exposed share of the shared-memory time that turning an operand takes
 };
 
 struct AttentionConstants {
-  double fwd_efficiency = 1, bwd_efficiency = 1;  // share of the MMA rate in the steady loop
-  double bwd_overlap_p = 1;                       // overlap_p of the backward kernel
-  double bwd_wide_head = 1;                       // rate of the backward loop for heads above 128, whose accumulators do not fit, relative to smaller ones
-  double overlap_p = 1;                           // exponent of the norm that joins MMA and softmax: 1 one after the other, large: the longer hides the other
-  double tile_s = 0, bwd_tile_s = 0;              // not overlapped start and end of a tile
-  double combine_s = 0;                           // second kernel of a decode whose keys are split
-  double decode_efficiency = 1;                   // share of the bandwidth that a decode's KV stream reaches
-  double tile_tail = 0;                           // share of the longest tile that the last wave adds under a causal mask (0: perfectly balanced schedule)
+  double fwd_efficiency = 1, bwd_efficiency = 1;   // share of the MMA rate in the steady loop
+  double bwd_overlap_p = 1;                        // overlap_p of the backward kernel
+  double bwd_wide_head = 1;                        // rate of the backward loop for heads above 128, whose accumulators do not fit, relative to smaller ones
+  double overlap_p = 1;                            // exponent of the norm that joins MMA and softmax: 1 one after the other, large: the longer hides the other
+  double tile_s = 0, bwd_tile_s = 0;               // not overlapped start and end of a tile
+  double fwd_wide_head = 0, decode_wide_head = 0;  // loss of rate for heads of 256 relative to those up to 128, in between in proportion
+  double prepare_s = 0;                            // a memset before a kernel with many queries, for its scheduler
+  double combine_s = 0;                            // second kernel of a decode whose keys are split
+  double decode_efficiency = 1;                    // share of the bandwidth that a decode's KV stream reaches
+  double tile_tail = 0;                            // share of the longest tile that the last wave adds under a causal mask (0: perfectly balanced schedule)
 };
 
 struct Constants {
   std::array<GemmConstants, kDTypeCount> gemm;
   double combine_p = 3;                  // exponent of the norm that joins the core time and the DRAM time of a GEMM
   double sector_split = 0;               // extra L2 traffic of rows whose pitch is a multiple of 16 but not of 32 bytes
+  double store_split = 0;                // extra cost of storing C where its pitch is not a multiple of 32 bytes: sectors are written in part
   double l2_bytes_per_clock_per_sm = 0;  // 0: not limiting
   double l2_panel_share = 0.5;           // share of L2 that holds panels for re-use
   double split_k_reduce_s = 0;           // launch of the reduction kernel
   double launch_s = 0;                   // from one kernel's end to the next one's first instruction, and its drain
   double stream_launch_s = 0;            // the same for kernels that stream: they are small and start faster
   double dram_latency_s = 0;             // first load of a memory-bound kernel
+  double dram_write_cost = 0;            // own kernels: extra cost of written bytes where a kernel reads too
+  double stream_step_s = 0;              // own kernels: one dependent round of a CTA
+  double stream_convert_s = 0;           // own kernels: a thread's time for one 16-bit element beside its arithmetic
+  double stream_flop_s = 0;              // own kernels: a thread's time for one FLOP of an element
+  double stream_flop_slots = 1;          // own kernels: issue slots of a FLOP, address arithmetic and conversions included
   double stream_efficiency = 1;          // long streams
   double sm_bytes_per_clock = 0;         // most that one SM moves; 0: not limiting
   double sustained_fraction = 1;         // sustained over burst tensor throughput
@@ -52,6 +62,8 @@ struct Constants {
   std::array<AttentionConstants, kAttentionKernels> attention;
   double attention_vector_ops = 0;                // vector instructions per score besides the exponential
   std::vector<double> family_rate;                // of the catalogue's families, in its order: share of the peak that their instructions reach
+  std::vector<double> family_copy_cycles;         // likewise: cycles that one warp's copy instruction narrower than 16 bytes holds an SM
+  double line_split = 0;                          // extra cost of such copies where rows begin inside a line of 128 bytes
   std::vector<double> family_latency_scale;       // likewise: loop latency relative to the catalogue's; 0: GemmConstants::latency_scale
   std::vector<double> family_nt_slowdown;         // likewise: at least 1, of a step whose operands both run along k
   double warm_operands = 0;                       // protocol: share of the operands that a repeated call finds in L2, as far as L2 can hold them

@@ -16,10 +16,16 @@ constexpr double kSectorBytes = 32;           // of a DRAM or L2 transaction; al
 constexpr double kSharedBytesPerClock = 128;  // 32 banks of 4 bytes, every generation since Volta (CUDA C++ Programming Guide, shared memory)
 constexpr int kAlignmentBytes = 16;           // widest copy instruction and TMA's stride rule
 constexpr int kKStepBytes = 128;              // of a K step where the catalogue does not say: one swizzled row of shared memory
+constexpr double kWarp = 32;
+constexpr int kLineBytes = 128;  // of L1 and L2: what a warp's 4-byte copies fill
 constexpr int kMaxStages = 16;
-constexpr double kOperandRegisters = 8192;   // of a CTA besides its accumulators: 128 threads with 64 registers for addresses and fragments
-constexpr double kLeastSplitK = 256;         // a shorter K is never split
-constexpr double kSplitBelowFill = 2.0 / 3;  // K is split only when tiles fill less than this share of the CTAs that run at once
+constexpr double kOperandRegisters = 8192;                       // of a CTA besides its accumulators: 128 threads with 64 registers for addresses and fragments
+constexpr double kTwoGroupArea = 32768, kWholeGroupArea = 4096;  // tiles of CUDA cores from which CTAs have 256 and 128 threads; below 64 (tile and warp counts in kernel names)
+constexpr double kLeastSplitK = 256;                             // a shorter K is never split
+constexpr std::size_t kBounds = 256;                             // tiles that are bounded at once
+constexpr double kBelow = 1 - 1e-12;                             // keeps rounding from lifting a bound over what it bounds
+constexpr double kSplitBelowWaves = 4, kSplitUpToWaves = 8;      // of kernels that are not persistent
+constexpr double kSplitBelowFill = 2.0 / 3;                      // K is split only when tiles fill less than this share of the CTAs that run at once
 
 // Whole numbers of tiles. Sizes below 2^31, the usual ones, take the much faster 32-bit division.
 inline std::int64_t tiles_of(std::int64_t size, std::int64_t tile) {
@@ -57,12 +63,14 @@ int alignment_of(const GemmShape& shape, DType dtype) {
 struct GemmModel::Shape {
   double m, n, k, batch;
   std::int64_t im, in, ik;
-  double in_bytes, out_bytes;  // of an element
-  double c_factor;             // times that C is moved: 2 when it accumulates
-  bool single_launch;          // grouped: K is not split
-  double l2_factor;            // 1 + sector split
-  bool both_along_k;           // layout nt
-  double transposed;           // 1 + cost of operands that do not run along k
+  double in_bytes, out_bytes;           // of an element
+  double c_factor;                      // times that C is moved: 2 when it accumulates
+  bool single_launch;                   // grouped: K is not split
+  double l2_factor;                     // 1 + sector split of the operands
+  double store_factor;                  // 1 + sector split of C
+  double a_copy_factor, b_copy_factor;  // 1 + what rows that begin inside a line cost narrow copies
+  bool both_along_k;                    // layout nt
+  bool a_turned, b_turned;              // operands that do not run along k
   double clock_hz;
   double a_bytes, b_bytes, c_bytes;
   double operand_bandwidth, l2_panel_bytes, warm_bytes;
@@ -115,6 +123,7 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
     if (source != &generic) {
       const auto place = static_cast<std::size_t>(source - machine.catalogue.families.data());
       family.rate = constants_.family_rate[place];
+      family.copy_cycles = constants_.family_copy_cycles[place];
       family.nt_slowdown = constants_.family_nt_slowdown[place];
       if (constants_.family_latency_scale[place] > 0) latency_scale = constants_.family_latency_scale[place];
     } else {
@@ -142,11 +151,29 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
       const int by_registers = static_cast<int>(device_.registers_per_sm / (static_cast<double>(tile.m) * tile.n / sharing + kOperandRegisters));
       tile.ctas = std::clamp(std::min(by_memory, by_registers), 1, std::max(1, source->max_ctas_per_sm));
       tile.mma_cycles = 2.0 * tile.m * tile.n * tile.k / sharing / (rate.flop_per_clock_per_sm * eta * family.rate);
+      // CUDA cores read both operands of a thread's square share of the tile from shared memory for every k: the smaller the share, the more reads a multiply-add needs.
+      if (!source->tensor_cores) {
+        const double area = static_cast<double>(tile.m) * tile.n, share = area / (area >= kTwoGroupArea ? 256 : area >= kWholeGroupArea ? 128 : 64);
+        tile.mma_cycles *= 1 + math.constants.fragment_cost * 2 / std::sqrt(share);
+      }
       // Warp-level MMA reads its fragments from shared memory once per warp (a tile of at most 64 x 64) and writes each stage once; tensor cores that read shared memory
       // themselves (Hopper on) are not held up by it.
       if (source->tensor_cores && !source->persistent) {
         const double high = std::max(2.0, tile.m / 64.0), wide = std::max(2.0, tile.n / 64.0);
         tile.shared_cycles = (wide * tile.m + high * tile.n + tile.m + tile.n) * tile.k * element_bytes / kSharedBytesPerClock;
+      }
+      // Copies narrower than 16 bytes: a warp's instruction moves 32 of them, and issuing them holds the tensor cores up.
+      const double narrow_bytes = source->min_alignment * element_bytes;
+      if (source->tensor_cores && narrow_bytes < kAlignmentBytes) {
+        const double instructions_per_row = tile.k * element_bytes / (narrow_bytes * kWarp);
+        tile.copy_a_cycles = tile.m * instructions_per_row * family.copy_cycles;
+        tile.copy_b_cycles = tile.n * instructions_per_row * family.copy_cycles;
+      }
+      // Tensor cores that take operands along k only: what multiplies from registers (B) is turned on its one way there, what multiplies from shared memory (A) is read and written
+      // once more.
+      if (source->persistent) {
+        tile.turn_a_cycles = math.constants.transpose_cost * 2 * tile.m * tile.k * element_bytes / kSharedBytesPerClock;
+        tile.turn_b_cycles = math.constants.transpose_cost * tile.n * tile.k * element_bytes / kSharedBytesPerClock;
       }
       // Two CTAs of a cluster receive the operand that they share by one load: half of the tile's shorter side is saved. Pairs of SMs with one tile have this in stage_bytes.
       const double side = tile.m + tile.n, shared = source->persistent && source->sms_per_tile == 1 ? std::min(tile.m, tile.n) / 2.0 : 0;
@@ -159,6 +186,15 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
     }
     // Large tiles first: they are the best for large problems, and a good time early lets the rest be skipped.
     std::stable_sort(family.tiles.begin(), family.tiles.end(), [](const Tile& a, const Tile& b) { return static_cast<double>(a.m) * a.n > static_cast<double>(b.m) * b.n; });
+    Bounds& b = family.bounds;
+    for (const Tile& tile : family.tiles) {
+      b.m.push_back(tile.m), b.n.push_back(tile.n), b.k.push_back(tile.k);
+      b.by_m.push_back(1.0 / tile.m), b.by_n.push_back(1.0 / tile.n), b.by_k.push_back(1.0 / tile.k);
+      b.step.push_back(std::max({tile.mma_cycles, tile.shared_cycles, tile.l2_cycles, family.persistent ? tile.latency_cycles : 0}));
+      b.epilogue.push_back(tile.epilogue_cycles_per_byte);
+      // Persistent kernels are split to fill the GPU once; older ones also to even out their last wave.
+      b.split_across.push_back(static_cast<double>(family.units) * (family.persistent ? kSplitBelowFill : tile.ctas * kSplitBelowWaves));
+    }
     math.families.push_back(std::move(family));
   }
   return math;
@@ -176,7 +212,7 @@ double GemmModel::dram_bytes(const Shape& s, const Tile& tile) const {
     const double a_again = s.b_bytes + s.a_bytes * std::max(1.0, s.n / b_strip);
     operands = std::max(operands, std::min(a_again, b_again));
   }
-  return s.batch * (operands + s.c_bytes * s.c_factor) - s.warm_bytes;
+  return s.batch * (operands + s.c_bytes * s.c_factor * s.store_factor) - s.warm_bytes;
 }
 
 GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const Tile& tile, std::int64_t across, std::int64_t split) const {
@@ -192,9 +228,10 @@ GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const 
   // The busiest SM runs its tiles in groups of as many CTAs as fit; a group's K steps take the longest of tensor, L2 and latency time.
   const std::int64_t ctas = family.persistent ? 1 : std::min<std::int64_t>(tile.ctas, busiest);
   const std::int64_t groups = ctas == 1 ? busiest : busiest / ctas, rest = busiest - groups * ctas;
-  const double mma = tile.mma_cycles * (s.both_along_k ? family.nt_slowdown : 1) * (family.persistent ? s.transposed : 1);
-  const double per_cta = std::max({mma, tile.shared_cycles, tile.l2_cycles * s.l2_factor});
-  const double out_bytes = split > 1 ? 4.0 : s.out_bytes * s.c_factor;
+  const double mma = tile.mma_cycles * (s.both_along_k ? family.nt_slowdown : 1) + (s.a_turned ? tile.turn_a_cycles : 0) + (s.b_turned ? tile.turn_b_cycles : 0);
+  const double copies = tile.copy_a_cycles * s.a_copy_factor + tile.copy_b_cycles * s.b_copy_factor;
+  const double per_cta = std::max({mma + copies, tile.shared_cycles, tile.l2_cycles * s.l2_factor});
+  const double out_bytes = split > 1 ? 4.0 : s.out_bytes * s.c_factor * s.store_factor;
   double cycles =
       static_cast<double>(groups) * steps * std::max(static_cast<double>(ctas) * per_cta, tile.latency_cycles) + cost.busiest * tile.epilogue_cycles_per_byte * out_bytes;
   if (rest > 0) cycles += steps * std::max(static_cast<double>(rest) * per_cta, tile.latency_cycles);
@@ -213,6 +250,21 @@ GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const 
   return cost;
 }
 
+// How many tiles there are and a lower bound of the core's time for a run of a family's tiles; plain arithmetic on arrays, so that the compiler takes several tiles at once.
+void GemmModel::bound_tiles(const Shape& s, const Family& family, std::size_t start, std::size_t count, double* __restrict across, double* __restrict least) {
+  // Whole numbers of tiles without a division: (size + tile - 1/2) / tile lies at least 1/(2 tile) from a whole number, and adding 2^52 rounds.
+  constexpr double kRound = 4503599627370496.0;
+  const auto whole = [](double size, double tile, double inverse) { return ((size + tile - 0.5) * inverse - 0.5 + kRound) - kRound; };
+  const Bounds& b = family.bounds;
+  const double units = static_cast<double>(family.units), per_unit = 1 / units, per_cycle = kBelow / s.clock_hz, bytes = s.out_bytes * s.c_factor * s.store_factor;
+  const double rows = s.m, columns = s.n, depth = s.k, batch = s.batch;
+  const double* __restrict m = &b.m[start], * __restrict n = &b.n[start], * __restrict k = &b.k[start], * __restrict by_m = &b.by_m[start], * __restrict by_n = &b.by_n[start], * __restrict by_k = &b.by_k[start], * __restrict step = &b.step[start], * __restrict epilogue = &b.epilogue[start];
+  for (std::size_t i = 0; i < count; ++i) {
+    across[i] = whole(rows, m[i], by_m[i]) * whole(columns, n[i], by_n[i]) * batch;
+    least[i] = whole(across[i], units, per_unit) * (whole(depth, k[i], by_k[i]) * step[i] + epilogue[i] * bytes) * per_cycle;
+  }
+}
+
 // The cheapest candidate. A candidate whose tensor and L2 time alone cannot beat the best one so far is not evaluated.
 GemmModel::Cost GemmModel::cheapest(const Shape& s, const Math& math, int alignment) const {
   Cost best;
@@ -222,33 +274,41 @@ GemmModel::Cost GemmModel::cheapest(const Shape& s, const Math& math, int alignm
   const bool batched = s.batch > 1;
   const auto fits = [&](const Family& family) { return alignment >= family.min_alignment && alignment <= family.max_alignment && (batched ? family.batched : family.single); };
   for (const Family& family : math.families) any = any || fits(family);
+  // What the core may take in a candidate that beats the best one; with the longest hiding the other entirely where the exponent is not the usual one.
   const bool cubic = constants_.combine_p == 3;
-  const double dram_cubed = dram_s * dram_s * dram_s;
-  double budget_cubed = budget;
-  const auto consider = [&](const Family& family, const Tile& tile, std::int64_t across, std::int64_t split) {
-    const Cost cost = evaluate(s, family, tile, across, split);
+  const double least_split_s = dram_s + constants_.split_k_reduce_s;
+  double core_budget = budget;
+  const auto consider = [&](const Family& family, const Tile& tile, double across, std::int64_t split) {
+    const Cost cost = evaluate(s, family, tile, static_cast<std::int64_t>(std::min(across, 1e18)), split);
     if (cost.time_s >= best.time_s) return;
     best = cost;
     budget = best.time_s - constants_.launch_s;
-    budget_cubed = budget * budget * budget;
+    core_budget = dram_s >= budget ? 0 : cubic ? std::cbrt(budget * budget * budget - dram_s * dram_s * dram_s) : budget;
   };
+  std::array<double, kBounds> across, least;  // of tiles: how many there are, and seconds that their main loops and epilogues take at the least
   for (const Family& family : math.families) {
     // Where no family is made for this alignment, the one that asks least of it is used.
     if (any && !fits(family)) continue;
-    for (const Tile& tile : family.tiles) {
-      const double across_real = static_cast<double>(tiles_of(s.im, tile.m)) * static_cast<double>(tiles_of(s.in, tile.n)) * s.batch;
-      const auto across = static_cast<std::int64_t>(std::min(across_real, 1e18));
-      const double least_core = static_cast<double>(tiles_of(across, family.units)) * static_cast<double>(tiles_of(s.ik, tile.k)) *
-                                std::max({tile.mma_cycles, tile.shared_cycles, tile.l2_cycles}) / s.clock_hz;
-      const bool hopeless = cubic ? least_core * least_core * least_core + dram_cubed >= budget_cubed : std::max(least_core, dram_s) >= budget;
-      if (!hopeless) consider(family, tile, across, 1);
-      const double slots = static_cast<double>(family.units) * (family.persistent ? 1 : tile.ctas);
-      if (s.single_launch || across_real > slots * kSplitBelowFill) continue;
-      for (const std::int64_t split : family.split_k) {
-        if (split <= 1) continue;
-        if (across_real * static_cast<double>(split) > slots || s.k < kLeastSplitK * static_cast<double>(split)) break;
-        if (std::max(least_core / static_cast<double>(split), dram_s) + constants_.split_k_reduce_s >= budget) continue;
-        consider(family, tile, across, split);
+    for (std::size_t start = 0; start < family.tiles.size(); start += kBounds) {
+      const std::size_t count = std::min(kBounds, family.tiles.size() - start);
+      bound_tiles(s, family, start, count, across.data(), least.data());
+      const Tile* tiles = &family.tiles[start];
+      const auto likely = static_cast<std::size_t>(std::min_element(least.begin(), least.begin() + static_cast<std::ptrdiff_t>(count)) - least.begin());
+      if (least[likely] < core_budget) consider(family, tiles[likely], across[likely], 1);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (least[i] < core_budget && i != likely) consider(family, tiles[i], across[i], 1);
+      }
+      if (s.single_launch || family.split_k.back() <= 1 || s.k < 2 * kLeastSplitK || least_split_s >= budget) continue;
+      const double most_parts = std::min(static_cast<double>(family.split_k.back()), s.k / kLeastSplitK);
+      const double* most_across = &family.bounds.split_across[start];
+      for (std::size_t i = 0; i < count; ++i) {
+        if (across[i] > most_across[i] || least[i] >= (budget - constants_.split_k_reduce_s) * most_parts) continue;
+        const double slots = static_cast<double>(family.units) * (family.persistent ? 1 : tiles[i].ctas * kSplitUpToWaves);
+        for (const std::int64_t split : family.split_k) {
+          const auto parts = static_cast<double>(split);
+          if (across[i] * parts > slots || parts > most_parts) break;
+          if (split > 1 && least[i] / parts + constants_.split_k_reduce_s < budget) consider(family, tiles[i], across[i], split);
+        }
       }
     }
   }
@@ -268,7 +328,8 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   s.c_factor = shape.accumulate ? 2 : 1;
   s.single_launch = shape.grouped;
   s.both_along_k = shape.layout == GemmLayout::nt;
-  s.transposed = 1 + math.constants.transpose_cost * (shape.layout == GemmLayout::nt ? 0 : shape.layout == GemmLayout::tn ? 2 : 1);
+  s.a_turned = shape.layout == GemmLayout::tn || shape.layout == GemmLayout::tt;
+  s.b_turned = shape.layout == GemmLayout::nn || shape.layout == GemmLayout::tn;
   s.constants = math.constants;
   s.a_bytes = s.m * s.k * s.in_bytes;
   s.b_bytes = shape.b_bytes > 0 ? static_cast<double>(shape.b_bytes) : s.k * s.n * s.in_bytes;
@@ -278,14 +339,18 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   const double operand_bytes = s.batch * (s.a_bytes + s.b_bytes);
   s.warm_bytes = warm_bytes(constants_, s.l2_panel_bytes, operand_bytes, operand_bytes + s.batch * s.c_bytes * s.c_factor);
   const int alignment = alignment_of(shape, dtype);
+  s.store_factor = pitch_alignment(shape.n, s.out_bytes, static_cast<int>(kSectorBytes)) < kSectorBytes ? 1 + constants_.store_split : 1;
   const bool split_sectors = pitch_alignment(leading_a(shape), s.in_bytes, 32) < 32 || pitch_alignment(leading_b(shape), s.in_bytes, 32) < 32;
   s.l2_factor = split_sectors ? 1 + constants_.sector_split : 1;
 
+  const auto copy_factor = [&](std::int64_t leading) { return pitch_alignment(leading, s.in_bytes, kLineBytes) < kLineBytes ? 1 + constants_.line_split : 1; };
+  s.a_copy_factor = copy_factor(leading_a(shape)), s.b_copy_factor = copy_factor(leading_b(shape));
+
   const double burst_hz = math.clock_hz * constants_.clock_factor;
-  s.clock_hz = burst_hz * (clocks == ClockState::sustained ? constants_.sustained_fraction : 1);
+  s.clock_hz = burst_hz * clock_fraction(s.constants.sustained_fraction, constants_, clocks, 0);
   Cost best = cheapest(s, math, alignment);
   if (best.tile == nullptr) return time;
-  const double fraction = clock_fraction(constants_, clocks, best.time_s);
+  const double fraction = clock_fraction(s.constants.sustained_fraction, constants_, clocks, best.time_s);
   if (clocks == ClockState::automatic && fraction < 1) {
     s.clock_hz = burst_hz * fraction;
     best = evaluate(s, *best.family, *best.tile, static_cast<std::int64_t>(best.tiles) / best.split, best.split);

@@ -25,25 +25,35 @@ class GemmModel {
  private:
   struct Tile {
     int m, n, k;
-    int ctas;                         // that one SM holds at once
-    double mma_cycles;                // of one K step at the family's steady rate
-    double shared_cycles;             // of one K step's traffic between shared memory and registers or tensor cores
-    double l2_cycles;                 // of one K step's loads from L2
+    int ctas;                             // that one SM holds at once
+    double mma_cycles;                    // of one K step at the family's steady rate
+    double shared_cycles;                 // of one K step's traffic between shared memory and registers or tensor cores
+    double l2_cycles;                     // of one K step's loads from L2
+    double copy_a_cycles, copy_b_cycles;  // of one K step's narrow copies
+    double turn_a_cycles;                 // of one K step: turning an operand that does not run along k
+    double turn_b_cycles;
     double latency_cycles;            // least time of one K step: load latency over the stages in flight
     double fill_cycles;               // first load
     double epilogue_cycles_per_byte;  // to write a tile whose elements have one byte
     double patch_side;                // tiles along a side of the patch of C that runs at once
   };
+  struct Bounds {  // of a family's tiles, one array per quantity
+    std::vector<double> m, n, k, by_m, by_n, by_k;
+    std::vector<double> split_across;    // tiles up to which K is split
+    std::vector<double> step, epilogue;  // cycles at least of one K step; of a tile's epilogue per byte of an element
+  };
   struct Family {
     std::string_view name;
     int min_alignment, max_alignment;
     bool single, batched;
-    double nt_slowdown;  // of a step whose operands both run along k
-    double rate;         // instruction rate, relative to the dtype's peak
+    double copy_cycles = 0;  // of an SM for one warp's copy instruction narrower than 16 bytes
+    double nt_slowdown;      // of a step whose operands both run along k
+    double rate;             // instruction rate, relative to the dtype's peak
     bool persistent;
     double sharing;      // SMs that share a tile
     std::int64_t units;  // SMs, or groups of SMs that share a tile
     std::vector<Tile> tiles;
+    Bounds bounds;
     std::vector<int> split_k;
   };
   struct Math {  // one dtype on this device
@@ -57,6 +67,7 @@ class GemmModel {
 
   Math make_math(const Machine& machine, DType dtype) const;
   Cost evaluate(const Shape& s, const Family& family, const Tile& tile, std::int64_t across, std::int64_t split) const;
+  static void bound_tiles(const Shape& s, const Family& family, std::size_t start, std::size_t count, double* __restrict across, double* __restrict least);
   Cost cheapest(const Shape& s, const Math& math, int alignment) const;
   double dram_bytes(const Shape& s, const Tile& tile) const;
 

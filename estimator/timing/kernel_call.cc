@@ -74,6 +74,14 @@ std::size_t hash_of(const KernelCall& call) {
     case KernelClass::rmsnorm:
     case KernelClass::column_sum:
     case KernelClass::row_sum:
+    case KernelClass::log_softmax:
+    case KernelClass::softmax_fp32:
+    case KernelClass::nll:
+    case KernelClass::row_mean:
+    case KernelClass::argmax:
+    case KernelClass::topk:
+    case KernelClass::sort:
+    case KernelClass::layernorm_input:
       mixer.add_all(call.row().rows, call.row().cols);
       break;
     case KernelClass::pointwise:
@@ -127,11 +135,18 @@ std::string print_shape(const KernelCall& call) {
     case KernelClass::softmax:
     case KernelClass::layernorm:
     case KernelClass::rmsnorm:
-      put(text, "rows", call.row().rows), put(text, "cols", call.row().cols), put(text, "pass", pass);
-      break;
     case KernelClass::column_sum:
     case KernelClass::row_sum:
+    case KernelClass::log_softmax:
+    case KernelClass::softmax_fp32:
+    case KernelClass::nll:
+    case KernelClass::row_mean:
+    case KernelClass::argmax:
+    case KernelClass::topk:
+    case KernelClass::sort:
+    case KernelClass::layernorm_input:
       put(text, "rows", call.row().rows), put(text, "cols", call.row().cols);
+      if (has_row_passes(call.kernel)) put(text, "pass", pass);
       break;
     case KernelClass::pointwise: {
       const PointwiseShape& s = call.pointwise();

@@ -45,7 +45,7 @@ struct AttentionShape {
   Count kept_pairs() const;
 };
 
-// softmax, layernorm, rmsnorm, and reductions over rows (bias gradients) or columns
+// softmax, layernorm, rmsnorm, reductions over rows (bias gradients) or columns, and other kernels that work row by row
 struct RowShape {
   std::int64_t rows = 0, cols = 0;
   bool operator==(const RowShape&) const = default;
@@ -72,7 +72,7 @@ struct CrossEntropyShape {
   bool operator==(const CrossEntropyShape&) const = default;
 };
 
-enum class OptimizerKind : std::uint8_t { adamw, sgd };
+enum class OptimizerKind : std::uint8_t { adamw, sgd, adamw_foreach };  // the last: one kernel per arithmetic operation instead of one for all
 struct OptimizerShape {
   OptimizerKind kind = OptimizerKind::adamw;
   std::int64_t numel = 0;
@@ -90,8 +90,38 @@ struct CollectiveShape {
   bool operator==(const CollectiveShape&) const = default;
 };
 
-enum class KernelClass : std::uint8_t { gemm, attention, softmax, layernorm, rmsnorm, column_sum, row_sum, pointwise, embedding, cross_entropy, optimizer, collective };
-inline constexpr std::size_t kKernelClasses = 12;
+// From log_softmax on: row kernels that frameworks launch beside the fused ones. softmax_fp32: 16-bit scores, probabilities in fp32 (backward: fp32 in, 16 bits out). nll: the
+// loss from log-probabilities (backward: the zero-filled gradient with one value a row). layernorm_input: backward without weight gradients. topk: a few largest of each row.
+enum class KernelClass : std::uint8_t {
+  gemm,
+  attention,
+  softmax,
+  layernorm,
+  rmsnorm,
+  column_sum,
+  row_sum,
+  pointwise,
+  embedding,
+  cross_entropy,
+  optimizer,
+  collective,
+  log_softmax,
+  softmax_fp32,
+  nll,
+  row_mean,
+  argmax,
+  topk,
+  sort,
+  layernorm_input
+};
+inline constexpr std::size_t kKernelClasses = 20;
+
+// Whether the shape of a class is a RowShape, and whether such a class has a backward kernel of its own.
+constexpr bool is_row_kernel(KernelClass kernel) { return (kernel >= KernelClass::softmax && kernel <= KernelClass::row_sum) || kernel >= KernelClass::log_softmax; }
+constexpr bool has_row_passes(KernelClass kernel) {
+  return (kernel >= KernelClass::softmax && kernel <= KernelClass::rmsnorm) || (kernel >= KernelClass::log_softmax && kernel <= KernelClass::nll) ||
+         kernel == KernelClass::layernorm_input;
+}
 
 struct KernelCall {
   KernelClass kernel = KernelClass::gemm;

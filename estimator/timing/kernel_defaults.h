@@ -9,7 +9,7 @@
 namespace rooftile::kernel_text {
 
 inline constexpr std::array<std::string_view, 3> kEpilogueNames = {"none", "bias", "gelu"};
-inline constexpr std::array<std::string_view, 2> kOptimizerNames = {"adamw", "sgd"};
+inline constexpr std::array<std::string_view, 3> kOptimizerNames = {"adamw", "sgd", "adamw_foreach"};
 
 // What `out` is when the shape does not say: the input dtype, except where the library's default differs (interface contract: bf16 for fp8).
 inline DType default_out(DType dtype) {

@@ -8,8 +8,9 @@ namespace {
 
 using namespace std::string_view_literals;
 
-constexpr std::array kKernelNames = {"gemm"sv,    "attention"sv, "softmax"sv,   "layernorm"sv,     "rmsnorm"sv,   "column_sum"sv,
-                                     "row_sum"sv, "pointwise"sv, "embedding"sv, "cross_entropy"sv, "optimizer"sv, "collective"sv};
+constexpr std::array kKernelNames = {"gemm"sv,      "attention"sv, "softmax"sv,       "layernorm"sv, "rmsnorm"sv,    "column_sum"sv,     "row_sum"sv,
+                                     "pointwise"sv, "embedding"sv, "cross_entropy"sv, "optimizer"sv, "collective"sv, "log_softmax"sv,    "softmax_fp32"sv,
+                                     "nll"sv,       "row_mean"sv,  "argmax"sv,        "topk"sv,      "sort"sv,       "layernorm_input"sv};
 static_assert(kKernelNames.size() == kKernelClasses);
 
 constexpr std::array kPointwiseNames = {

@@ -29,10 +29,17 @@ std::string_view keys_of(KernelClass kernel) {
     case KernelClass::softmax:
     case KernelClass::layernorm:
     case KernelClass::rmsnorm:
-      return "rows cols pass impl";
     case KernelClass::column_sum:
     case KernelClass::row_sum:
-      return "rows cols impl";
+    case KernelClass::log_softmax:
+    case KernelClass::softmax_fp32:
+    case KernelClass::nll:
+    case KernelClass::row_mean:
+    case KernelClass::argmax:
+    case KernelClass::topk:
+    case KernelClass::sort:
+    case KernelClass::layernorm_input:
+      return "rows cols pass impl";
     case KernelClass::pointwise:
       return "kind numel to impl";
     case KernelClass::embedding:
@@ -226,9 +233,27 @@ AttentionShape read_attention(Fields& fields) {
   return shape;
 }
 
+// Other names that measurement files use for a kind.
+constexpr std::array<std::pair<std::string_view, PointwiseKind>, 7> kPointwiseAliases = {{{"add_inplace", PointwiseKind::add},
+                                                                                          {"sqrt_abs", PointwiseKind::unary},
+                                                                                          {"abs", PointwiseKind::unary},
+                                                                                          {"sin", PointwiseKind::cos},
+                                                                                          {"expand_div", PointwiseKind::expand},
+                                                                                          {"index_add", PointwiseKind::scatter_add},
+                                                                                          {"cumsum", PointwiseKind::scan}}};
+
+PointwiseKind read_pointwise_kind(Fields& fields) {
+  if (const auto text = fields.find("kind")) {
+    for (const auto& [name, kind] : kPointwiseAliases) {
+      if (name == *text) return kind;
+    }
+  }
+  return static_cast<PointwiseKind>(fields.choice("kind", names_of<PointwiseKind, kPointwiseKinds>(), std::nullopt));
+}
+
 PointwiseShape read_pointwise(Fields& fields, DType dtype) {
   PointwiseShape shape;
-  shape.kind = static_cast<PointwiseKind>(fields.choice("kind", names_of<PointwiseKind, kPointwiseKinds>(), std::nullopt));
+  shape.kind = read_pointwise_kind(fields);
   shape.numel = fields.size("numel");
   shape.to = fields.dtype("to", default_to(shape.kind, dtype));
   if (shape.kind != PointwiseKind::cast && shape.to != dtype) fields.set_error("to= is for kind=cast; other kinds write the dtype they read");
@@ -257,10 +282,19 @@ void read_shape(Fields& fields, KernelCall& call) {
     case KernelClass::softmax:
     case KernelClass::layernorm:
     case KernelClass::rmsnorm:
-      call.pass = fields.pass();
-      [[fallthrough]];
     case KernelClass::column_sum:
-    case KernelClass::row_sum: {
+    case KernelClass::row_sum:
+    case KernelClass::log_softmax:
+    case KernelClass::softmax_fp32:
+    case KernelClass::nll:
+    case KernelClass::row_mean:
+    case KernelClass::argmax:
+    case KernelClass::topk:
+    case KernelClass::sort:
+    case KernelClass::layernorm_input: {
+      call.pass = fields.pass();
+      if (call.pass == Pass::bwd && !has_row_passes(call.kernel)) fields.set_error(std::string(name_of(call.kernel)) + " has no backward pass of its own", "leave pass out");
+      if (call.kernel == KernelClass::layernorm_input) call.pass = Pass::bwd;
       const RowShape shape{fields.size("rows"), fields.size("cols")};
       fields.tensor("input", {shape.rows, shape.cols});
       call.shape = shape;
@@ -303,6 +337,7 @@ void read_shape(Fields& fields, KernelCall& call) {
 }  // namespace
 
 Result<KernelCall> parse_kernel(std::string_view op, std::string_view dtype, std::string_view shape, std::string_view impl) {
+  if (op == "topk8") op = "topk";
   const auto kernels = names_of<KernelClass, kKernelClasses>();
   const auto kernel = std::find(kernels.begin(), kernels.end(), op);
   if (kernel == kernels.end()) return fail(ErrorCode::invalid, "unknown op " + quoted(op), "op", did_you_mean(op, strings_of(kernels)));

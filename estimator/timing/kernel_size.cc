@@ -36,6 +36,14 @@ double size_of(const KernelCall& call, std::string_view key) {
     case KernelClass::rmsnorm:
     case KernelClass::column_sum:
     case KernelClass::row_sum:
+    case KernelClass::log_softmax:
+    case KernelClass::softmax_fp32:
+    case KernelClass::nll:
+    case KernelClass::row_mean:
+    case KernelClass::argmax:
+    case KernelClass::topk:
+    case KernelClass::sort:
+    case KernelClass::layernorm_input:
       return look_up(key, {{"rows", real(call.row().rows)}, {"cols", real(call.row().cols)}});
     case KernelClass::pointwise:
       return look_up(key, {{"numel", real(call.pointwise().numel)}});

@@ -85,6 +85,12 @@ RowCosts row_costs(KernelClass kernel) {
       return {8, 14, 0, 0, 2};
     case KernelClass::rmsnorm:
       return {4, 10, 0, 0, 1};
+    case KernelClass::softmax_fp32:
+      return {4, 4, 1, 0, 0};
+    case KernelClass::log_softmax:
+      return {4, 3, 1, 1, 0};
+    case KernelClass::layernorm_input:
+      return {8, 12, 0, 0, 2};
     default:
       return {1, 1, 0, 0, 0};
   }
@@ -96,19 +102,48 @@ KernelWork row_work(KernelClass kernel, const RowShape& s, DType dtype, Pass pas
   const Count tensor = bytes(elements, dtype);
   const Count parameters = bytes(costs.parameters * static_cast<Count>(s.cols), dtype);
   KernelWork work;
-  if (kernel == KernelClass::column_sum || kernel == KernelClass::row_sum) {
-    work.flops = elements;
-    work.bytes_read = tensor;
-    work.bytes_written = bytes(kernel == KernelClass::column_sum ? s.cols : s.rows, dtype);
-    return work;
-  }
   const bool forward = pass == Pass::fwd;
+  switch (kernel) {
+    case KernelClass::column_sum:
+    case KernelClass::row_sum:
+    case KernelClass::row_mean:
+      work.flops = elements;
+      work.bytes_read = tensor;
+      work.bytes_written = bytes(kernel == KernelClass::column_sum ? s.cols : s.rows, dtype);
+      return work;
+    case KernelClass::argmax:
+    case KernelClass::topk:
+      work.flops = elements;
+      work.bytes_read = tensor;
+      work.bytes_written = s.rows * kIndexBytes;
+      return work;
+    case KernelClass::sort:  // keys, and the position that each came from
+      work.flops = elements;
+      work.bytes_read = tensor;
+      work.bytes_written = tensor + elements * kIndexBytes;
+      return work;
+    case KernelClass::nll:  // one value of each row is read, or written into a gradient of zeros
+      work.flops = s.rows;
+      work.bytes_read = s.rows * kIndexBytes + (forward ? bytes(s.rows, dtype) : 0);
+      work.bytes_written = forward ? kStatBytes : tensor;
+      return work;
+    case KernelClass::softmax_fp32: {
+      const Count wide = elements * kStatBytes;
+      work.flops = elements * 4;
+      work.special = forward ? elements : 0;
+      work.bytes_read = forward ? tensor : 2 * wide;
+      work.bytes_written = forward ? wide : tensor;
+      return work;
+    }
+    default:
+      break;
+  }
   work.flops = elements * (forward ? costs.fwd_flops : costs.bwd_flops);
   work.special = elements * (forward ? costs.fwd_special : costs.bwd_special);
   if (costs.parameters > 0) work.special += s.rows;  // one rsqrt per row
   // Backward reads the incoming gradient and the saved input (softmax: output), and writes the gradient of the input and of the learned row(s). A bias need not be read.
   work.bytes_read = forward ? tensor + parameters : 2 * tensor + (costs.parameters > 0 ? bytes(s.cols, dtype) : 0);
-  work.bytes_written = tensor + (forward ? 0 : parameters);
+  work.bytes_written = tensor + (forward || kernel == KernelClass::layernorm_input ? 0 : parameters);
   return work;
 }
 
@@ -134,6 +169,10 @@ KernelWork pointwise_work(const PointwiseShape& s, DType dtype) {
   work.special = static_cast<Count>(s.numel) * row.special;
   work.bytes_read = pointwise_bytes(row.reads, s.numel, dtype);
   work.bytes_written = pointwise_bytes(row.writes, s.numel, s.kind == PointwiseKind::cast ? s.to : dtype);
+  if (s.kind == PointwiseKind::mixed_mul) {  // whichever dtype the call names, one operand is fp32 and so is the result
+    work.bytes_read = static_cast<Count>(s.numel) * 6;
+    work.bytes_written = static_cast<Count>(s.numel) * 4;
+  }
   return work;
 }
 
@@ -170,7 +209,7 @@ KernelWork cross_entropy_work(const CrossEntropyShape& s, DType dtype, Pass pass
 // read and written and the weight in the call's dtype only written: 4 + 4 + 8 + 4 + 8 + 2 = 30 with fp32 gradients and moments. SGD is without momentum.
 KernelWork optimizer_work(const OptimizerShape& s, DType dtype) {
   const Count n = s.numel;
-  const bool adam = s.kind == OptimizerKind::adamw;
+  const bool adam = s.kind != OptimizerKind::sgd;
   const Count moments = adam ? 2 * bytes(n, s.state) : 0;
   const Count weights = bytes(n, dtype);
   const Count main = s.main_weights ? bytes(n, DType::fp32) : 0;
@@ -179,6 +218,12 @@ KernelWork optimizer_work(const OptimizerShape& s, DType dtype) {
   work.special = n * (adam ? 2 : 0);
   work.bytes_read = bytes(n, s.gradient) + moments + (s.main_weights ? main : weights);
   work.bytes_written = moments + weights + main;
+  if (s.kind == OptimizerKind::adamw_foreach) {
+    // Decay (weight), lerp (moment, gradient), scale and addcmul (second moment, gradient twice), sqrt, divide and add on a temporary of the state's dtype, addcdiv (weight,
+    // moment, temporary): each operation is a kernel that reads and writes.
+    work.bytes_read = 2 * weights + 2 * bytes(n, s.gradient) + 8 * bytes(n, s.state);
+    work.bytes_written = 2 * weights + 6 * bytes(n, s.state) + main;
+  }
   return work;
 }
 
@@ -218,6 +263,14 @@ KernelWork work_of(const KernelCall& call) {
     case KernelClass::rmsnorm:
     case KernelClass::column_sum:
     case KernelClass::row_sum:
+    case KernelClass::log_softmax:
+    case KernelClass::softmax_fp32:
+    case KernelClass::nll:
+    case KernelClass::row_mean:
+    case KernelClass::argmax:
+    case KernelClass::topk:
+    case KernelClass::sort:
+    case KernelClass::layernorm_input:
       return row_work(call.kernel, call.row(), call.dtype, call.pass);
     case KernelClass::pointwise:
       return pointwise_work(call.pointwise(), call.dtype);

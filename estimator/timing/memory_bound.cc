@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "estimator/timing/combine.h"
+#include "estimator/timing/stream_plan.h"
 
 namespace rooftile {
 namespace {
@@ -41,9 +42,61 @@ double extra_reads(const KernelCall& call, const Device& device) {
   return working_set <= device.l2_bytes / 2 ? 0 : rows * row_bytes;
 }
 
+// This project's own kernels: their plan is known (stream_plan.h). Rounds of dependent work are hidden by memory while there is enough to move, and bound from below what there is
+// not.
+KernelTime own_time(const KernelCall& call, const Device& device, const Constants& constants) {
+  const KernelWork work = work_of(call);
+  const StreamPlan plan = plan_of(call, device);
+  const std::size_t index = static_cast<std::size_t>(call.kernel), pass = call.pass == Pass::bwd ? 1 : 0;
+  const double all_bytes = to_double(work.bytes()), read = to_double(work.bytes_read), written = to_double(work.bytes_written), p = constants.combine_p;
+  const double efficiency = pass == 1 ? constants.backward_efficiency[index] : constants.efficiency[index];
+  const double bandwidth = device.memory_bandwidth * efficiency, clock_hz = device.peak_clock_hz > 0 ? device.peak_clock_hz : 1e9;
+  const double warm = warm_bytes(constants, device.l2_bytes * constants.l2_panel_share, read, all_bytes);
+  // Memory that is read and written in turns loses time at each turn; it is booked to what is written.
+  const double stream = (read - warm + written * (plan.reads ? 1 + constants.dram_write_cost : 1)) / bandwidth;
+  const double again = plan.again_bytes > device.l2_bytes / 2 ? plan.again_bytes / bandwidth : 0;
+  const double busiest = constants.sm_bytes_per_clock > 0 ? (all_bytes + plan.again_bytes) / (plan.busy_sms * constants.sm_bytes_per_clock * clock_hz) : 0;
+  const double dram = stream + again, spread = std::max(dram, busiest);
+  const double flops = to_double(work.flops), special = to_double(work.special);
+  const double ideal_core = device.vector_fp32.peak_flops > 0 ? flops / device.vector_fp32.peak_flops : 0;
+  const double special_s = device.special_per_clock_per_sm > 0 ? special / (device.special_per_clock_per_sm * device.sms * clock_hz) : 0;
+  const double compute = std::max(ideal_core * constants.stream_flop_slots, special_s) * device.sms / plan.busy_sms;
+  const double elements = std::max(1.0, written / std::max(2.0, bytes_of(call.dtype)));
+  const bool half = bits_of(call.dtype) <= 16;
+  const double chain = plan.chain_elements * ((half ? constants.stream_convert_s : 0) + flops / elements * constants.stream_flop_s);
+  const double latency = plan.reads ? constants.dram_latency_s : 0, rounds = (plan.steps - 1) * constants.stream_step_s;
+  const double second = plan.second_steps > 0 ? constants.stream_launch_s + plan.second_steps * constants.stream_step_s : 0;
+  const double fixed = constants.stream_launch_s + constants.fixed_s[index][pass] + second;
+
+  KernelTime time;
+  const double ideal_dram = all_bytes / device.memory_bandwidth, joined = p_norm(spread, compute, p), body = p_norm(joined, rounds, p);
+  LossAccount account(time, std::max(ideal_core, ideal_dram));
+  account.step(Loss::memory, std::max(stream, ideal_core));
+  account.step(Loss::cache, std::max(dram, ideal_core));
+  account.step(Loss::wave_tail, std::max(spread, ideal_core));
+  account.step(Loss::latency, body + chain + latency);
+  time.time_s = body + chain + latency + fixed;
+  account.step(Loss::launch, time.time_s);
+  time.compute_s = compute;
+  time.dram_s = dram;
+  time.latency_s = latency + chain + (body - std::max(dram, compute));
+  time.launch_s = fixed;
+  time.attainable_s = std::min(time.time_s, std::max(ideal_dram / constants.stream_efficiency, ideal_core) + constants.stream_launch_s);
+  if (time.launch_s + time.latency_s > std::max(dram, compute)) {
+    time.bound = time.launch_s > time.latency_s ? Bound::launch : Bound::latency;
+  } else {
+    time.bound = compute > dram ? Bound::compute : Bound::dram;
+  }
+  time.flops_executed = work.flops;
+  time.bytes_moved = work.bytes() + static_cast<Count>(plan.again_bytes);
+  time.family = name_of(call.kernel);
+  return time;
+}
+
 }  // namespace
 
 KernelTime memory_bound_time(const KernelCall& call, const Device& device, const Constants& constants) {
+  if (call.impl == Impl::rooftile) return own_time(call, device, constants);
   const KernelWork work = work_of(call);
   const double all_bytes = to_double(work.bytes());
   const double bytes = all_bytes - warm_bytes(constants, device.l2_bytes * constants.l2_panel_share, to_double(work.bytes_read), all_bytes);

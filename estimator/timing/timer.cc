@@ -8,6 +8,7 @@
 #include "estimator/timing/constants.h"
 #include "estimator/timing/gemm.h"
 #include "estimator/timing/memory_bound.h"
+#include "estimator/timing/torch_kernels.h"
 
 namespace rooftile {
 namespace {
@@ -33,7 +34,13 @@ constexpr double kAlignedBytes = 16;  // of leading dimensions that the current 
 
 struct KernelTimer::Model {
   Model(const Machine& machine_, Mode mode_, ClockState clocks_)
-      : machine(machine_), mode(mode_), clocks(clocks_), constants(resolve_constants(machine_, mode_)), gemm(machine_, constants), attention(machine_, constants) {}
+      : machine(machine_),
+        mode(mode_),
+        clocks(clocks_),
+        constants(resolve_constants(machine_, mode_)),
+        gemm(machine_, constants),
+        attention(machine_, constants),
+        torch(machine_, constants) {}
 
   KernelTime time(const KernelCall& call) const {
     KernelTime result = mode == Mode::sol ? ideal(call) : modelled(call);
@@ -81,7 +88,7 @@ struct KernelTimer::Model {
       case KernelClass::collective:
         return collective_time(call.collective(), machine.cluster, machine.device, constants);
       default:
-        return memory_bound_time(call, machine.device, constants);
+        return torch.covers(call) ? torch.time(call) : memory_bound_time(call, machine.device, constants);
     }
   }
 
@@ -100,17 +107,18 @@ struct KernelTimer::Model {
   KernelTime standard_attention(const KernelCall& call) const {
     const AttentionShape& s = call.attention();
     const DType out = bits_of(call.dtype) < 16 ? DType::bf16 : call.dtype;
+    const Impl impl = call.impl == Impl::torch ? Impl::torch : Impl::rooftile;
     const std::int64_t heads = s.batch * s.heads;
     const auto matmul = [&](std::int64_t m, std::int64_t n, std::int64_t k, GemmLayout layout) {
       return gemm.time(GemmShape{.m = m, .n = n, .k = k, .batch = heads, .layout = layout, .out = out}, call.dtype, clocks);
     };
     const auto scale = [&] {
       const PointwiseShape shape{.kind = PointwiseKind::scale, .numel = heads * s.seq_q * s.seq_kv, .to = out};
-      return memory_bound_time(KernelCall{.kernel = KernelClass::pointwise, .dtype = out, .pass = Pass::fwd, .impl = Impl::torch, .shape = shape}, machine.device, constants);
+      return modelled(KernelCall{.kernel = KernelClass::pointwise, .dtype = out, .pass = Pass::fwd, .impl = impl, .shape = shape});
     };
     const auto softmax = [&](Pass pass) {
       const RowShape shape{.rows = heads * s.seq_q, .cols = s.seq_kv};
-      return memory_bound_time(KernelCall{.kernel = KernelClass::softmax, .dtype = out, .pass = pass, .impl = Impl::torch, .shape = shape}, machine.device, constants);
+      return modelled(KernelCall{.kernel = KernelClass::softmax, .dtype = out, .pass = pass, .impl = impl, .shape = shape});
     };
     KernelTime total = matmul(s.seq_q, s.seq_kv, s.head_dim, GemmLayout::nt);
     if (call.pass == Pass::fwd) {
@@ -195,6 +203,7 @@ struct KernelTimer::Model {
   Constants constants;
   GemmModel gemm;
   AttentionModel attention;
+  TorchKernels torch;
   Known known_[kKernelClasses][kDTypeCount][2];
   Known misaligned_[kDTypeCount];
 };

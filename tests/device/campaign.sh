@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Builds rooftile_measure and runs steps of the campaign on the GPU present. Each step writes into OUT; steps that find their file there go on where it ends.
 #
-#   tests/device/campaign.sh BUILD OUT STEP...     steps: build smoke sanitize main attention sustained torch links
+#   tests/device/campaign.sh BUILD OUT STEP...     steps: build main attention sustained links
+#
+# Its results beside PyTorch's kernels: beside_torch.sh. Correctness of every kernel: gpu_test.sh.
 #
 # Environment: ROOFTILE_EXPECTED_INCLUDE  folder of tl/expected.hpp where it is not installed
 #              ROOFTILE_CUDA_ARCHITECTURES default 90a-real
@@ -11,18 +13,7 @@ shift 2
 root=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$build" "$out"
 
-# The libraries that PyTorch uses, so that both measure the same ones; the system's where there is no PyTorch.
-wheels=$(python3 -c 'import importlib.util,os
-spec=importlib.util.find_spec("nvidia")
-print(list(spec.submodule_search_locations)[0] if spec else "")' 2>/dev/null)
-folders=""
-if [ -n "$wheels" ]; then
-  for part in cu13 cublas cudnn nccl cuda_nvrtc; do
-    [ -d "$wheels/$part/lib" ] && folders="$folders${folders:+:}$wheels/$part/lib"
-  done
-fi
-export ROOFTILE_LIBRARY_PATH="$folders${ROOFTILE_LIBRARY_PATH:+:$ROOFTILE_LIBRARY_PATH}"
-export LD_LIBRARY_PATH="$folders${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+. "$root/tests/device/libraries.sh"
 measure="$build/rooftile_measure"
 
 configure_and_build() {
@@ -48,25 +39,10 @@ again() {
 run_step() {
   case $1 in
     build) configure_and_build ;;
-    smoke) # a little of everything, each kernel checked
-      rm -f "$out/smoke.csv"
-      again --resume --parts ceilings,gemm,attention,rows,pointwise,warm --limit "${LIMIT:-60}" --output "$out/smoke.csv" --budget 150 ;;
-    sanitize) # invalid accesses and races of our own kernels
-      compute-sanitizer --tool memcheck --error-exitcode 9 --log-file "$out/memcheck.txt" "$measure" --parts rows,pointwise --limit 30 --time 0.0001 --output "$out/sanitized.csv" --budget 200
-      echo "memcheck rc=$?"
-      tail -3 "$out/memcheck.txt" ;;
     main) again --parts ceilings,gemm,rows,pointwise,warm --resume --output "$out/burst.csv" --budget "${BUDGET:-420}" ;;
     attention) again --parts attention --resume --output "$out/attention.csv" --budget "${BUDGET:-300}" ;;
     sustained) again --parts sustained --resume --output "$out/sustained.csv" --budget "${BUDGET:-120}" ;;
-    torch) # PyTorch's kernels beside ours, same shapes, same libraries
-      "$measure" --parts gemm,attention --limit 110 --output "$out/beside.csv" --budget 60
-      python3 "$root/tests/device/torch_reference.py" "$out/beside.csv" --output "$out/torch.csv" --budget "${BUDGET:-100}" 2>&1 | tail -40 ;;
-    torch-rows) # eager kernels over rows and element-wise ones
-      "$measure" --parts rows,pointwise --limit 150 --output "$out/beside_rows.csv" --budget 60
-      python3 "$root/tests/device/torch_reference.py" "$out/beside_rows.csv" --rows --output "$out/torch_rows.csv" --budget "${BUDGET:-100}" 2>&1 | tail -40 ;;
-    links) # one process for each GPU; multicast stays off unless the environment says otherwise
-      export NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0}
-      torchrun --standalone --nproc-per-node "$(nvidia-smi -L | wc -l)" --no-python "$measure" --parts collective --output "$out/links.csv" --budget "${BUDGET:-200}" ;;
+    links) "$root/tests/device/links.sh" "$build" "$out" "${BUDGET:-100}" ;;
     *) echo "no step $1"; return 2 ;;
   esac
 }

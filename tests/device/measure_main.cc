@@ -5,15 +5,21 @@
 //   torchrun --nproc-per-node 2 --no-python ./rooftile_measure --parts collective --output links.csv
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <iostream>
+#include <mutex>
 #include <sstream>
+#include <thread>
 
 #include "validate/campaign.h"
+#include "validate/peers.h"
 #include "validate/session.h"
 
 namespace {
@@ -27,13 +33,14 @@ struct Arguments {
   std::string output = "measurements.csv", input;
   double budget_s = 0, time_s = 0.012;
   std::size_t shard = 0, shards = 1, limit = 0;
+  int most_calls = 256;
   int device = -1;
   bool resume = false, sustained = false, warm = false, check = true, list = false, serve = false;
 };
 
 constexpr const char* kHelp =
     "rooftile_measure [--parts ceilings,gemm,attention,rows,pointwise,collective,sustained,warm] [--calls FILE.csv] [--output FILE.csv] [--resume] [--budget SECONDS]\n"
-    "                 [--time SECONDS] [--shard I/N] [--limit N] [--sustained] [--warm] [--no-check] [--device N] [--list] [--serve]\n"
+    "                 [--time SECONDS] [--shard I/N] [--limit N] [--sustained] [--warm] [--no-check] [--most-calls N] [--device N] [--list] [--serve]\n"
     "Parts sustained and warm use their own protocol. --calls measures the op, dtype and shape columns of a file instead of a part. --budget is wall time over all parts.\n"
     "--serve answers each line 'op,dtype,shape' of standard input with a measurement line, so that another program can measure in turn with this one.\n";
 
@@ -59,6 +66,8 @@ bool parse(int argc, char** argv, Arguments& a) {
       a.budget_s = std::atof(value().c_str());
     else if (name == "--time")
       a.time_s = std::atof(value().c_str());
+    else if (name == "--most-calls")
+      a.most_calls = std::clamp(std::atoi(value().c_str()), 1, 256);
     else if (name == "--limit")
       a.limit = static_cast<std::size_t>(std::atoll(value().c_str()));
     else if (name == "--device")
@@ -116,6 +125,61 @@ int serve(Runner& runner, const RunOptions& run) {
   return 0;
 }
 
+// Ends the program when a kernel does not: a GPU or a library that hangs cannot be called back. Each rank has its own, so none waits for one that is gone.
+class Watch {
+ public:
+  using Action = std::function<void()>;
+  Watch() : thread_([this] { run(); }) {}
+  ~Watch() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  // `late` runs after `seconds` unless the watch is armed again or disarmed; then the program ends with exit code `code`.
+  void arm(double seconds, int code, Action late) {
+    const std::lock_guard lock(mutex_);
+    end_ = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+    late_ = std::move(late);
+    code_ = code;
+    armed_ = true;
+    changed_.notify_all();
+  }
+  void disarm() {
+    const std::lock_guard lock(mutex_);
+    armed_ = false;
+    changed_.notify_all();
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (!over_) {
+      if (!armed_) {
+        changed_.wait(lock);
+      } else if (std::chrono::steady_clock::now() >= end_) {
+        late_();
+        std::fflush(nullptr);
+        std::_Exit(code_);
+      } else {
+        changed_.wait_until(lock, end_);
+      }
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::chrono::steady_clock::time_point end_;
+  Action late_;
+  int code_ = 0;
+  bool armed_ = false, over_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+constexpr double kKernelPatience_s = 120, kCollectivePatience_s = 40, kEndPatience_s = 20;
+
 struct Job {
   std::string name;
   std::vector<KernelCall> calls;
@@ -130,16 +194,12 @@ int main(int argc, char** argv) {
     std::fputs(kHelp, stderr);
     return 2;
   }
-  std::int64_t ranks = 1;
-  for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"})
-    if (const char* text = std::getenv(name)) {
-      ranks = std::max(1, std::atoi(text));
-      break;
-    }
+  const std::int64_t ranks = launch_of_environment().ranks;
   std::vector<Job> jobs;
   RunOptions run;
   run.time_s = a.time_s;
   run.check = a.check;
+  run.most_calls = a.most_calls;
   if (a.sustained) run.clocks = ClockState::sustained;
   run.cold = !a.warm;
   if (!a.input.empty()) {
@@ -179,18 +239,18 @@ int main(int argc, char** argv) {
     run.own_for_torch = true;
     return serve(**runner, run);
   }
-  const bool first = !std::getenv("RANK") || std::atoi(std::getenv("RANK")) == 0;
+  const bool first = (*runner)->rank() == 0;  // it alone reads and writes the file, and speaks
   if (first) fmt::print("{}\n", (*runner)->description());
 
   std::set<std::string> done;
   bool fresh = true;
-  if (a.resume) {
+  if (a.resume && first) {
     if (const std::string text = read_file(a.output); !text.empty()) {
       const auto table = parse_measurements(text, a.output);
       if (!table) return fail_with(table.error());
       done = keys_of(*table);
       fresh = false;
-      if (first) fmt::print("resuming: {} kernels are in {}\n", done.size(), a.output);
+      fmt::print("resuming: {} kernels are in {}\n", done.size(), a.output);
     }
   }
   std::FILE* file = first ? std::fopen(a.output.c_str(), fresh ? "w" : "a") : nullptr;
@@ -205,12 +265,30 @@ int main(int argc, char** argv) {
   const auto start = std::chrono::steady_clock::now();
   const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   int code = 0;
+  const GpuFacts gpu = (*runner)->facts();
+  Watch watch;
   for (const Job& job : jobs) {
     MeasuringOptions options;
     options.run = job.run;
     if (a.budget_s > 0) options.budget_s = std::max(1e-3, a.budget_s - elapsed());
     options.interrupted = [] { return interrupted != 0; };
+    options.begin = [&](const KernelCall& call) {
+      const double patience_s = call.kernel == KernelClass::collective ? kCollectivePatience_s : kKernelPatience_s;
+      watch.arm(patience_s, 5, [&, call, patience_s] {
+        Measurement m;
+        m.call = call;
+        m.clocks = job.run.clocks;
+        m.gpu = gpu.name;
+        m.driver = gpu.driver;
+        m.source = "rooftile";
+        m.method = job.run.cold ? "" : "warm";
+        m.reason = fmt::format("did not end within {:.0f} s", patience_s);
+        if (file) std::fputs(measurement_line(m).c_str(), file);
+        fmt::print(stderr, "rooftile_measure: rank {}: {} {} {}\n", (*runner)->rank(), name_of(call.kernel), print_shape(call), m.reason);
+      });
+    };
     options.sink = [&](const Measurement& m) {
+      watch.disarm();
       if (!file) return;
       std::fputs(measurement_line(m).c_str(), file);
       std::fflush(file);
@@ -234,8 +312,9 @@ int main(int argc, char** argv) {
                  result.skipped, job.calls.size(), elapsed() - before,
                  result.end == EndOf::budget      ? "; the budget is spent"
                  : result.end == EndOf::interrupt ? "; interrupted"
-                 : result.end == EndOf::device    ? "; too many failures in a row"
+                 : result.end == EndOf::device    ? "; the device or a rank is lost, or too many failures in a row"
                                                   : "");
+    if (!result.reason.empty()) fmt::print(stderr, "rooftile_measure: rank {}: {}\n", (*runner)->rank(), result.reason);
     std::fflush(stdout);
     if (wrong > 0) code = 1;
     if (result.end == EndOf::interrupt) code = 130;
@@ -243,5 +322,9 @@ int main(int argc, char** argv) {
     if (result.end == EndOf::interrupt || result.end == EndOf::device) break;
   }
   if (file) std::fclose(file);
+  // What was lost may not be closed any more, and a communicator waits for its other ranks.
+  watch.arm(kEndPatience_s, code, [] {});
+  runner->reset();
+  watch.disarm();
   return code;
 }

@@ -38,6 +38,31 @@ def bytes_of(row):
     return None
 
 
+def compare(files, table):
+    """Time before over time now for calls that both have, by kernel; and the calls that have become slower."""
+    earlier = {}
+    for name in files:
+        with open(name, newline="") as file:
+            for r in csv.DictReader(file):
+                if r["measured_us"] and r["clocks"] == "burst" and not r["method"].endswith("warm"):
+                    earlier[r["op"], r["dtype"], r["shape"]] = float(r["measured_us"])
+    ratios, slower = {}, []
+    for row in table:
+        before = earlier.get((row["op"], row["dtype"], row["shape"]))
+        if before is None:
+            continue
+        now = float(row["measured_us"])
+        ratios.setdefault(row["op"] + (" bwd" if "pass=bwd" in row["shape"] else ""), []).append(before / now)
+        if now > 1.05 * before and row["op"] != "pointwise":
+            slower.append((now / before, f"{row['op']} {row['dtype']} {row['shape']}: {before:.4g} us before, {now:.4g} us now"))
+    print("\n| kernel | calls | before / now, median | lowest | highest |\n|---|---|---|---|---|")
+    for name, values in sorted(ratios.items()):
+        print(f"| {name} | {len(values)} | {statistics.median(values):.2f} | {min(values):.2f} | {max(values):.2f} |")
+    print(f"{len(slower)} calls are more than 5 % slower than before")
+    for _, text in sorted(slower, reverse=True)[:40]:
+        print("  " + text)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("csv")
@@ -45,6 +70,7 @@ def main():
     parser.add_argument("--share", type=float, default=0.85)
     parser.add_argument("--below", action="store_true")
     parser.add_argument("--calls", default="")
+    parser.add_argument("--before", nargs="*", default=[], help="earlier measurements: how much faster the same calls are now")
     arguments = parser.parse_args()
     with open(arguments.csv, newline="") as file:
         table = [r for r in csv.DictReader(file) if r["measured_us"] and r["impl"] == "rooftile" and not r["method"].endswith("warm")]
@@ -66,6 +92,8 @@ def main():
     if arguments.below:
         for share, row in below:
             print(f"{100 * share:5.1f} %  {row['op']} {row['dtype']} {row['shape']}  {row['measured_us']} us, grid {row['grid']}")
+    if arguments.before:
+        compare(arguments.before, table)
     if arguments.calls:
         with open(arguments.calls, "w", newline="") as out:
             writer = csv.writer(out)

@@ -20,6 +20,11 @@ from torch_reference import DTYPES, Timed, normal
 aten = torch.ops.aten
 BF, FP = torch.bfloat16, torch.float32
 HIDDEN = 2048  # of operands that are rows
+HEADS = 16
+
+
+def mask_side(n):
+    return max(64, int((n / HEADS) ** 0.5) // 8 * 8)
 
 
 def flat(n, dtype, count=1):
@@ -45,7 +50,7 @@ def elementwise(kind, n, dtype):
             return lambda: TWO[kind](x, y)
         return make, 3 * n * size
     other = FP if dtype == BF else BF
-    heads, width = 16, 128
+    heads, width = HEADS, 128
     seq = max(1, n // (heads * width * 2))
 
     def make():
@@ -110,7 +115,7 @@ def elementwise(kind, n, dtype):
             x, y = normal(2, heads, seq, width, dtype=dtype), normal(2, heads, 1, width, dtype=dtype)
             return lambda: torch.cat((x, y), 2)
         if kind == "masked":  # scores plus a mask that all heads share
-            side = max(64, int((n / heads) ** 0.5) // 8 * 8)
+            side = mask_side(n)
             x, m = normal(1, heads, side, side, dtype=dtype), normal(1, 1, side, side, dtype=dtype)
             return lambda: x + m
         if kind == "compare":
@@ -223,8 +228,9 @@ def shapes():
     for kind in [*ONE, *TWO, *OTHER]:
         for name in ("bf16", "fp32"):
             for n in sizes if kind in ("add", "mul", "scale", "copy", "cast", "bias", "row_scale", "fill") else sizes[1::2] + sizes[-2:-1]:
+                written = {"slice_half": n // 2, "neg_half": n // 2, "concat_rows": 3 * n, "masked": HEADS * mask_side(n) ** 2}.get(kind, n)  # elements of the output
                 to = f" to={'fp32' if name == 'bf16' else 'bf16'}" if kind == "cast" else ""
-                yield "pointwise", name, f"kind={kind} numel={n}{to}", elementwise, (kind, n, DTYPES[name])
+                yield "pointwise", name, f"kind={kind} numel={written}{to}", elementwise, (kind, n, DTYPES[name])
     rows = [(512, 768), (4096, 768), (16384, 768), (65536, 768), (2048, 1024), (16384, 1024), (1024, 2048), (8192, 2048), (32768, 2048), (2048, 4096), (16384, 4096), (4096, 8192), (4096, 14336), (300, 5120),
             (16384, 3072), (16384, 12288), (128, 4096)]
     scores = [(12 * 16 * 128, 128), (12 * 16 * 512, 512), (12 * 16 * 1024, 1024), (32 * 2 * 2048, 2048), (32 * 4096, 4096), (16 * 8192, 8192), (4096, 16384), (2048, 77), (65536, 197)]

@@ -45,6 +45,15 @@ const Text kTexts[] = {
     {"cross_entropy", "fp32", "tokens=4096 vocab=50257 pass=fwd"},
     {"optimizer", "bf16", "kind=adamw numel=8030261248"},
     {"optimizer", "bf16", "kind=sgd numel=5 state=fp32 gradient=fp32 main_weights=1"},
+    {"optimizer", "fp32", "kind=adamw_foreach numel=5"},
+    {"log_softmax", "fp32", "rows=8192 cols=50257 pass=bwd"},
+    {"softmax_fp32", "bf16", "rows=8192 cols=1024 pass=fwd"},
+    {"nll", "fp32", "rows=8192 cols=50257 pass=bwd"},
+    {"row_mean", "fp32", "rows=8192 cols=2048"},
+    {"argmax", "bf16", "rows=8192 cols=2048"},
+    {"topk", "bf16", "rows=8192 cols=64"},
+    {"sort", "bf16", "rows=1 cols=65536"},
+    {"layernorm_input", "bf16", "rows=8192 cols=2048 pass=bwd"},
     {"collective", "fp16", "kind=all_reduce bytes=65536 ranks=16 nodes=2"},
 };
 
@@ -55,6 +64,44 @@ TEST(KernelCallText, PrintIsTheInverseOfParse) {
     EXPECT_EQ(name_of(call.kernel), text.op);
     EXPECT_EQ(parse(text.op, text.dtype, print_shape(call)), call);
   }
+}
+
+TEST(KernelCallText, EveryPointwiseKindComesBack) {
+  for (const std::string_view kind : {
+#define POINTWISE_KIND(id, reads, writes, flops, special, doc) std::string_view(#id),
+#include "estimator/timing/pointwise.def"
+       }) {
+    const std::string text = "kind=" + std::string(kind) + " numel=96";
+    const KernelCall call = parse("pointwise", "bf16", text, "torch");
+    EXPECT_EQ(print_shape(call), text);
+    EXPECT_GT(work_of(call).bytes(), 0) << kind;
+  }
+}
+
+TEST(KernelCallText, OtherNamesOfMeasurementFilesMeanTheSame) {
+  const auto canonical = [](std::string_view op, std::string_view shape) { return print_shape(parse(op, "bf16", shape)); };
+  EXPECT_EQ(canonical("pointwise", "kind=add_inplace numel=8"), "kind=add numel=8");
+  EXPECT_EQ(canonical("pointwise", "kind=expand_div numel=8"), "kind=expand numel=8");
+  EXPECT_EQ(canonical("pointwise", "kind=index_add numel=8"), "kind=scatter_add numel=8");
+  EXPECT_EQ(canonical("pointwise", "kind=sin numel=8"), "kind=cos numel=8");
+  EXPECT_EQ(canonical("column_sum", "rows=4 cols=8 pass=fwd"), "rows=4 cols=8");
+  EXPECT_EQ(parse("topk8", "bf16", "rows=4 cols=8 pass=fwd").kernel, KernelClass::topk);
+  EXPECT_EQ(parse("layernorm_input", "bf16", "rows=4 cols=8").pass, Pass::bwd);
+  EXPECT_NE(error_of("row_mean", "bf16", "rows=4 cols=8 pass=bwd").message.find("no backward"), std::string::npos);
+}
+
+TEST(KernelCallWork, KernelsOfEagerPyTorch) {
+  const auto bytes = [](std::string_view op, std::string_view dtype, std::string_view shape) { return static_cast<double>(work_of(parse(op, dtype, shape)).bytes()); };
+  EXPECT_EQ(bytes("pointwise", "bf16", "kind=mixed_mul numel=100"), 1000);
+  EXPECT_EQ(bytes("pointwise", "fp32", "kind=mixed_mul numel=100"), 1000);
+  EXPECT_EQ(bytes("pointwise", "bf16", "kind=expand numel=100"), 200);
+  EXPECT_EQ(bytes("pointwise", "bf16", "kind=fused numel=100"), 200);
+  EXPECT_EQ(bytes("softmax_fp32", "bf16", "rows=10 cols=10 pass=fwd"), 600);
+  EXPECT_EQ(bytes("softmax_fp32", "bf16", "rows=10 cols=10 pass=bwd"), 1000);
+  EXPECT_EQ(bytes("nll", "fp32", "rows=10 cols=10 pass=bwd"), 480);  // the gradient and ten indices
+  EXPECT_EQ(bytes("nll", "fp32", "rows=10 cols=10 pass=fwd"), 124);
+  EXPECT_EQ(bytes("layernorm_input", "bf16", "rows=10 cols=10 pass=bwd"), 620);
+  EXPECT_EQ(bytes("optimizer", "fp32", "kind=adamw_foreach numel=10"), 10 * 4 * 20);
 }
 
 TEST(KernelCallText, DefaultsAreThoseOfTheContract) {

@@ -15,7 +15,8 @@ namespace {
 KernelCall parse(const char* op, const char* dtype, const char* shape) { return parse_kernel(op, dtype, shape).value(); }
 
 TEST(Timing, GemmWorkedExample) {
-  const Machine machine = load_machine(DataPath{{ROOFTILE_SOURCE_DIR}}, "h100_sxm", "", "").value();
+  Machine machine = load_machine(DataPath{{ROOFTILE_SOURCE_DIR}}, "h100_sxm", "", "").value();
+  for (KernelFamily& family : machine.catalogue.families) family.tiles = {{128, 256, 0, 0}};
   KernelTimer timer(machine, Mode::model, ClockState::burst);
   const KernelTime& time = timer(parse("gemm", "bf16", "m=4096 n=4096 k=4096"));
   EXPECT_EQ(static_cast<std::int64_t>(time.tile_m) * time.tile_n, 128 * 256);

@@ -1,0 +1,22 @@
+// How this project's own streaming kernels (kernels/*.cu) divide a call over the GPU: what their time depends on besides bytes.
+#pragma once
+
+#include "estimator/hardware/device.h"
+#include "estimator/timing/kernel_call.h"
+
+namespace rooftile {
+
+struct StreamPlan {
+  double steps = 1;           // dependent rounds (ask for data, wait, reduce, write) of the busiest CTA, one after the other
+  double busy_sms = 1;        // that have work in the first round
+  double again_bytes = 0;     // read a second time, mostly from L2
+  double chain_elements = 0;  // of one thread: how many elements it turns into results one after the other
+  double second_steps = 0;    // rounds of a second kernel that adds up what the first left; 0: there is none
+  bool reads = true;          // false: nothing to wait for before the first store
+};
+
+// The plan of a softmax, norm, column or row sum, pointwise, embedding, cross entropy or optimizer call. layernorm bf16 4096 x 4096: 128 threads a row, two rows in a CTA, 8 rows
+// on an SM, so 132 SMs go through 4096 rows in 4 rounds.
+StreamPlan plan_of(const KernelCall& call, const Device& device);
+
+}  // namespace rooftile

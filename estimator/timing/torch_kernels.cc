@@ -1,0 +1,340 @@
+#include "estimator/timing/torch_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "estimator/timing/combine.h"
+
+namespace rooftile {
+namespace {
+
+constexpr double kWarpRow = 1024;          // longest row that PyTorch's softmax keeps in one warp
+constexpr double kBlockRow = 8192;         // longest row of its softmax that a block keeps in registers
+constexpr double kTypicalBlockRow = 4096;  // whose rate is the walk's; registers of longer rows leave fewer blocks to an SM
+constexpr double kBlockRowPower = 0.4;
+constexpr double kSplitRows = 1024;     // column sums of fewer rows are done in one stage
+constexpr double kSortedTokens = 3072;  // gradients of an embedding from more tokens are sorted first (embedding_dense_backward_cuda)
+constexpr double kChunk = 65536;        // elements of a chunk of a multi-tensor kernel
+constexpr double kChunksPerLaunch = 320;
+constexpr double kChunksPerSm = 2;  // that run at once
+
+std::string_view pointwise_walk(const PointwiseShape& s, DType dtype) {
+  switch (s.kind) {
+    case PointwiseKind::cast:
+      return bytes_of(s.to) > bytes_of(dtype) ? "cast_up" : "cast_down";
+    case PointwiseKind::memset:
+    case PointwiseKind::fill:
+      return "fill";
+    case PointwiseKind::bias:
+    case PointwiseKind::row_scale:
+      return "broadcast";
+    case PointwiseKind::permute:
+    case PointwiseKind::strided:
+      return "strided";
+    case PointwiseKind::slice:
+    case PointwiseKind::slice_half:
+    case PointwiseKind::neg_half:
+      return "slice";
+    case PointwiseKind::concat_rows:
+    case PointwiseKind::concat_seq:
+      return "concat_rows";
+    case PointwiseKind::index_rows:
+    case PointwiseKind::gather:
+      return "index_rows";
+    case PointwiseKind::sigmoid:
+    case PointwiseKind::silu:
+    case PointwiseKind::silu_backward:
+    case PointwiseKind::cos:
+      return "sigmoid";
+    case PointwiseKind::gelu:
+    case PointwiseKind::gelu_backward:
+    case PointwiseKind::gelu_tanh:
+    case PointwiseKind::gelu_tanh_backward:
+    case PointwiseKind::expand:
+    case PointwiseKind::mixed_mul:
+    case PointwiseKind::compare:
+    case PointwiseKind::where:
+    case PointwiseKind::masked_fill:
+    case PointwiseKind::masked:
+    case PointwiseKind::order_mix:
+    case PointwiseKind::transpose:
+    case PointwiseKind::concat:
+    case PointwiseKind::scatter_add:
+      return name_of(s.kind);
+    case PointwiseKind::copy:
+    case PointwiseKind::add:
+    case PointwiseKind::sub:
+    case PointwiseKind::mul:
+    case PointwiseKind::div:
+    case PointwiseKind::scale:
+    case PointwiseKind::unary:
+    case PointwiseKind::square:
+    case PointwiseKind::cube:
+    case PointwiseKind::tanh:
+    case PointwiseKind::tanh_backward:
+    case PointwiseKind::relu:
+    case PointwiseKind::relu_backward:
+    case PointwiseKind::exp:
+    case PointwiseKind::rsqrt:
+    case PointwiseKind::neg:
+    case PointwiseKind::strided_add:
+    case PointwiseKind::fused:
+    case PointwiseKind::fused_rows:
+      return "vector";
+    default:  // kernels that eager PyTorch does not have
+      return {};
+  }
+}
+
+std::string_view by_length(double cols, std::string_view warp, std::string_view block, std::string_view wide) { return cols <= kWarpRow ? warp : cols <= kBlockRow ? block : wide; }
+
+}  // namespace
+
+std::string_view torch_walk(const KernelCall& call) {
+  const bool backward = call.pass == Pass::bwd;
+  switch (call.kernel) {
+    case KernelClass::pointwise:
+      return pointwise_walk(call.pointwise(), call.dtype);
+    case KernelClass::softmax: {
+      const double cols = static_cast<double>(call.row().cols);
+      return backward ? by_length(cols, "softmax.bwd.warp", "softmax.bwd.block", "softmax.bwd.wide") : by_length(cols, "softmax.warp", "softmax.block", "softmax.wide");
+    }
+    case KernelClass::softmax_fp32: {
+      const double cols = static_cast<double>(call.row().cols);
+      return backward ? by_length(cols, "softmax.bwd.warp", "softmax.bwd.block", "softmax.bwd.wide")
+                      : by_length(cols, "softmax_fp32.warp", "softmax_fp32.block", "softmax_fp32.wide");
+    }
+    case KernelClass::layernorm:
+      return backward ? "layernorm_input" : "layernorm";
+    case KernelClass::layernorm_input:
+      return "layernorm_input";
+    case KernelClass::rmsnorm:
+      return backward ? "rmsnorm.bwd" : "rmsnorm";
+    case KernelClass::log_softmax:
+      return backward ? "log_softmax.bwd" : "log_softmax";
+    case KernelClass::nll:
+      return backward ? "nll.bwd" : "nll";
+    case KernelClass::column_sum:
+      return "column_sum";
+    case KernelClass::row_sum:
+      return "row_sum";
+    case KernelClass::row_mean:
+      return "row_mean";
+    case KernelClass::embedding:
+      if (!backward) return "embedding";
+      return static_cast<double>(call.embedding().tokens) <= kSortedTokens ? "embedding.bwd.small" : "embedding.bwd";
+    case KernelClass::optimizer:
+      return call.optimizer().kind == OptimizerKind::adamw && !call.optimizer().main_weights ? "optimizer" : "";
+    default:
+      return {};
+  }
+}
+
+int torch_launches(const KernelCall& call) {
+  const bool backward = call.pass == Pass::bwd;
+  switch (call.kernel) {
+    case KernelClass::layernorm:
+    case KernelClass::rmsnorm:
+    case KernelClass::nll:
+      return backward ? 2 : 1;
+    case KernelClass::embedding:
+      return !backward ? 1 : static_cast<double>(call.embedding().tokens) <= kSortedTokens ? 2 : 29;
+    case KernelClass::optimizer:
+      return static_cast<int>(std::min(1e6, std::ceil(static_cast<double>(call.optimizer().numel) / (kChunk * kChunksPerLaunch))));
+    default:
+      return 1;
+  }
+}
+
+TorchKernels::TorchKernels(const Machine& machine, const Constants& constants)
+    : sms_(std::max(1, static_cast<int>(machine.device.sms))),
+      clock_hz_(machine.device.boost_clock_hz > 0  ? machine.device.boost_clock_hz
+                : machine.device.peak_clock_hz > 0 ? machine.device.peak_clock_hz
+                                                   : 1e9),
+      bandwidth_(machine.device.memory_bandwidth),
+      l2_bytes_(machine.device.l2_bytes),
+      launch_s_(constants.stream_launch_s),
+      stream_efficiency_(constants.stream_efficiency > 0 ? constants.stream_efficiency : 1) {
+  struct Field {
+    std::string_view name;
+    double TorchWalk::*member;
+  };
+  constexpr std::array kFields = {Field{"elements_per_clock_per_sm", &TorchWalk::elements},
+                                  Field{"efficiency", &TorchWalk::efficiency},
+                                  Field{"fixed_s", &TorchWalk::fixed_s},
+                                  Field{"half_s", &TorchWalk::half_s},
+                                  Field{"row_cycles", &TorchWalk::row_cycles},
+                                  Field{"load_cycles", &TorchWalk::load_cycles},
+                                  Field{"column_cycles", &TorchWalk::column_cycles},
+                                  Field{"byte_cycles", &TorchWalk::byte_cycles},
+                                  Field{"again", &TorchWalk::again},
+                                  Field{"l2_share", &TorchWalk::l2_share},
+                                  Field{"in_flight", &TorchWalk::in_flight},
+                                  Field{"serial_cycles", &TorchWalk::serial_cycles},
+                                  Field{"stage_s", &TorchWalk::stage_s},
+                                  Field{"block_columns", &TorchWalk::block_columns}};
+  constexpr std::string_view kPrefix = "torch.";
+  // Lowest layer first, so that a later one overrides.
+  for (const CalibrationLayer& layer : machine.calibration.layers) {
+    for (const Fact& fact : layer.facts) {
+      const std::string_view key = fact.key;
+      if (key.substr(0, kPrefix.size()) != kPrefix) continue;
+      if (key == "torch.pointwise_reference") {
+        efficiency_scale_ = std::min(1.0, constants.efficiency[static_cast<std::size_t>(KernelClass::pointwise)] / fact.value);
+        continue;
+      }
+      const std::size_t dot = key.rfind('.');
+      for (const Field& field : kFields) {
+        if (dot <= kPrefix.size() || key.substr(dot + 1) != field.name) continue;
+        TorchWalk& walk = walks_[std::string(key.substr(kPrefix.size(), dot - kPrefix.size()))];
+        walk.known = true;
+        walk.*field.member = fact.value;
+      }
+    }
+  }
+}
+
+const TorchWalk& TorchKernels::walk(std::string_view name) const {
+  static const TorchWalk kUnknown;
+  const auto found = walks_.find(name);
+  return found == walks_.end() ? kUnknown : found->second;
+}
+
+bool TorchKernels::covers(const KernelCall& call) const {
+  if (call.impl != Impl::torch) return false;
+  const std::string_view name = torch_walk(call);
+  if (name.empty() || !walk(name).known) return false;
+  if (call.kernel == KernelClass::layernorm && call.pass == Pass::bwd) return walk("layernorm.gamma").known;
+  if (call.kernel == KernelClass::nll && call.pass == Pass::bwd) return walk("fill").known;
+  if (call.kernel == KernelClass::rmsnorm && call.pass == Pass::bwd) return walk("rmsnorm.gamma").known;
+  return true;
+}
+
+// Stepping through elements and moving bytes overlap in part: a norm of exponent 2 joins them.
+double TorchKernels::flat(const TorchWalk& w, double elements, double bytes, bool half) const {
+  const double step_s = w.elements > 0 ? elements / (w.elements * sms_ * clock_hz_) : 0;
+  return w.fixed_s + (half ? w.half_s : 0) + p_norm(step_s, dram_seconds(w, bytes), 2);
+}
+
+// A block (or warp) for each row. Passes over the input repeat from DRAM as far as the rows in work outgrow L2.
+double TorchKernels::rows(const TorchWalk& w, double rows, double cols, double element_bytes, double passes) const {
+  const double step_s = rows * (w.row_cycles + cols * element_bytes * w.load_cycles + (w.elements > 0 ? cols / w.elements : 0)) / (sms_ * clock_hz_);
+  const double in_work = std::min(rows, sms_ * w.in_flight) * cols * element_bytes;
+  const double again = w.again > 0 && l2_bytes_ > 0 ? w.again * std::clamp(in_work / (w.l2_share * l2_bytes_) - 1, 0.0, 1.0) : 0;
+  const double dram_s = dram_seconds(w, (passes + again) * rows * cols * element_bytes);
+  const double alone_s = cols * (w.column_cycles + element_bytes * w.byte_cycles) / clock_hz_;
+  return w.fixed_s + p_norm(p_norm(step_s, dram_s, 2), alone_s, 2);
+}
+
+// Gradients of norm weights: a block takes some columns and walks down all rows; few columns leave most SMs idle.
+double TorchKernels::column_blocks(const TorchWalk& w, double rows, double cols, double bytes) const {
+  const double waves = w.block_columns > 0 ? std::max(1.0, cols / (w.block_columns * sms_)) : 1;
+  return w.fixed_s + p_norm(rows * w.serial_cycles / clock_hz_ * waves, dram_seconds(w, bytes), 2);
+}
+
+double TorchKernels::row_seconds(const KernelCall& call) const {
+  const double r = static_cast<double>(call.row().rows), c = static_cast<double>(call.row().cols), z = bytes_of(call.dtype);
+  const bool backward = call.pass == Pass::bwd;
+  const TorchWalk& w = walk(torch_walk(call));
+  switch (call.kernel) {
+    case KernelClass::row_sum:
+    case KernelClass::row_mean:
+      return rows(w, r, c, z, 1);
+    case KernelClass::column_sum: {
+      const double stage_s = r < kSplitRows ? r * w.serial_cycles / clock_hz_ : std::sqrt(r) * w.stage_s;
+      return w.fixed_s + p_norm(stage_s, dram_seconds(w, r * c * z), 1.5);
+    }
+    case KernelClass::nll:
+      if (!backward) return w.fixed_s + r * w.serial_cycles / clock_hz_;
+      return launch_s_ + w.fixed_s + r * w.serial_cycles / clock_hz_ + flat(walk("fill"), r * c, r * c * z, false);
+    case KernelClass::log_softmax:
+      return rows(w, r, c, z, backward ? 4 : 2);  // backward reads the gradient twice: once for the sum
+    case KernelClass::softmax:
+    case KernelClass::softmax_fp32: {
+      const double passes = call.kernel == KernelClass::softmax_fp32 && !backward ? 3 : backward && call.kernel == KernelClass::softmax_fp32 ? 5 : backward ? 3 : 2;
+      if (backward || c <= kWarpRow || c > kBlockRow) return rows(w, r, c, z, passes);
+      TorchWalk block = w;
+      block.elements *= std::pow(kTypicalBlockRow / c, kBlockRowPower);
+      return rows(block, r, c, z, passes);
+    }
+    case KernelClass::layernorm:
+      if (!backward) return rows(w, r, c, z, 2);
+      return rows(w, r, c, z, 3) + launch_s_ + column_blocks(walk("layernorm.gamma"), r, c, 2 * r * c * z);
+    case KernelClass::layernorm_input:
+      return rows(w, r, c, z, 3);
+    case KernelClass::rmsnorm:
+      if (!backward) return rows(w, r, c, z, 2);
+      return rows(w, r, c, z, 3) + launch_s_ + column_blocks(walk("rmsnorm.gamma"), r, c, 2 * r * c * z);
+    default:
+      return 0;
+  }
+}
+
+// Backward: the table's gradient is set to zero; few tokens are added by one kernel, more are sorted, counted and added in two steps.
+double TorchKernels::embedding_seconds(const KernelCall& call) const {
+  const EmbeddingShape& s = call.embedding();
+  const double t = static_cast<double>(s.tokens), h = static_cast<double>(s.hidden), z = bytes_of(call.dtype);
+  const TorchWalk& w = walk(torch_walk(call));
+  if (call.pass == Pass::fwd) return rows(w, t, h, z, 2);
+  const TorchWalk& fill = walk("fill");
+  const double table_bytes = static_cast<double>(s.vocab) * h * z;
+  const double zero_s = dram_seconds(fill, table_bytes);
+  const double add_s = w.elements > 0 ? t * h / (w.elements * sms_ * clock_hz_) : 0;
+  const double dram_s = t > kSortedTokens ? dram_seconds(w, 3 * t * h * z) : 0;
+  return zero_s + w.fixed_s + t * w.serial_cycles / clock_hz_ + add_s + dram_s;
+}
+
+// A launch takes 320 chunks; those that the SMs do not hold at once wait for a second wave, and no wave is shorter than one chunk takes alone.
+double TorchKernels::optimizer_seconds(const KernelCall& call) const {
+  const TorchWalk& w = walk("optimizer");
+  const KernelWork work = work_of(call);
+  const double n = static_cast<double>(call.optimizer().numel), bytes_each = to_double(work.bytes()) / n;
+  const auto wave_s = [&](double elements) {
+    return elements <= 0 ? 0 : p_norm(w.serial_cycles * kChunk * std::min(1.0, elements / kChunk) / clock_hz_, dram_seconds(w, elements * bytes_each), 2);
+  };
+  const double at_once = kChunksPerSm * sms_ * kChunk;
+  const auto launch_s = [&](double elements) {
+    const double full = std::floor(elements / at_once);
+    return launch_s_ + full * wave_s(at_once) + wave_s(elements - full * at_once);
+  };
+  const double most = kChunk * kChunksPerLaunch, launches = std::floor(n / most), rest = n - launches * most;
+  return w.fixed_s + launches * launch_s(most) + (rest > 0 ? launch_s(rest) : 0) - launch_s_;
+}
+
+double TorchKernels::seconds(const KernelCall& call) const {
+  switch (call.kernel) {
+    case KernelClass::pointwise: {
+      const PointwiseShape& s = call.pointwise();
+      const KernelWork work = work_of(call);
+      return flat(walk(torch_walk(call)), static_cast<double>(s.numel), to_double(work.bytes()), bits_of(call.dtype) <= 16);
+    }
+    case KernelClass::embedding:
+      return embedding_seconds(call);
+    case KernelClass::optimizer:
+      return optimizer_seconds(call);
+    default:
+      return row_seconds(call);
+  }
+}
+
+KernelTime TorchKernels::time(const KernelCall& call) const {
+  const KernelWork work = work_of(call);
+  KernelTime time;
+  const double dram_s = to_double(work.bytes()) / bandwidth_;
+  LossAccount account(time, dram_s);
+  const double body_s = std::max(seconds(call), dram_s);
+  account.step(Loss::memory, body_s);
+  account.add(Loss::launch, launch_s_);
+  time.time_s = body_s + launch_s_;
+  time.dram_s = dram_s;
+  time.latency_s = body_s - dram_s;
+  time.launch_s = launch_s_ * torch_launches(call);
+  time.attainable_s = std::min(time.time_s, dram_s / stream_efficiency_ + launch_s_);
+  time.bound = launch_s_ > body_s ? Bound::launch : body_s > 2 * dram_s ? Bound::latency : Bound::dram;
+  time.flops_executed = work.flops;
+  time.bytes_moved = work.bytes();
+  time.family = "pytorch";
+  return time;
+}
+
+}  // namespace rooftile
