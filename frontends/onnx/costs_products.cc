@@ -51,11 +51,13 @@ void product(CostCall& at, std::size_t left, std::size_t right, std::vector<Dim>
   const Dim batch_a = at.call.product(a, 0, a.size() - 2), batch_b = at.call.product(b, 0, b.size() - 2);
   if (at.weight(right) && batch_b == Dim(1)) {
     const std::int64_t packed = at.in(right).packed_bytes;
-    return at.linear(at.dims.mul(batch_a, m), k, n, bias, transpose_b == at.in(right).transposed, {.part = part, .inputs = {at.in_id(left)}, .weight = at.in_id(right), .weight_bytes = packed});
+    return at.linear(at.dims.mul(batch_a, m), k, n, bias, transpose_b == at.in(right).transposed,
+                     {.part = part, .inputs = {at.in_id(left)}, .weight = at.in_id(right), .weight_bytes = packed});
   }
   if (at.weight(left) && batch_a == Dim(1) && !at.weight(right)) {
     const std::int64_t packed = at.in(left).packed_bytes;
-    return at.linear(at.dims.mul(batch_b, n), k, m, bias, transpose_a != at.in(left).transposed, {.part = part, .inputs = {at.in_id(right)}, .weight = at.in_id(left), .weight_bytes = packed});
+    return at.linear(at.dims.mul(batch_b, n), k, m, bias, transpose_a != at.in(left).transposed,
+                     {.part = part, .inputs = {at.in_id(right)}, .weight = at.in_id(left), .weight_bytes = packed});
   }
   const std::vector<std::uint32_t> operands{at.in_id(left), at.in_id(right)};
   if (batch_b == Dim(1)) return at.matmul(1, at.dims.mul(batch_a, m), n, k, layout_of(transpose_a, transpose_b), {.part = part, .inputs = operands});

@@ -8,7 +8,8 @@ namespace {
 
 // Parts and insertions of dimensions, which keep strides.
 bool keeps_strides(const Patterns& p, std::uint32_t step) {
-  return p.is(step, "Split") || p.is(step, "Slice") || p.is(step, "Unsqueeze") || p.is(step, "Squeeze") || p.is(step, "Identity") || p.is(step, "Expand") || p.is(step, "Transpose");
+  return p.is(step, "Split") || p.is(step, "Slice") || p.is(step, "Unsqueeze") || p.is(step, "Squeeze") || p.is(step, "Identity") || p.is(step, "Expand") ||
+         p.is(step, "Transpose");
 }
 
 // Do only kernels read the tensor that take operands with strides: attention, rotary embeddings, caches and concatenations?
