@@ -51,11 +51,13 @@ void product(CostCall& at, std::size_t left, std::size_t right, std::vector<Dim>
   const Dim batch_a = at.call.product(a, 0, a.size() - 2), batch_b = at.call.product(b, 0, b.size() - 2);
   if (at.weight(right) && batch_b == Dim(1)) {
     const std::int64_t packed = at.in(right).packed_bytes;
-    return at.linear(at.dims.mul(batch_a, m), k, n, bias, transpose_b == at.in(right).transposed, {.part = part, .inputs = {at.in_id(left)}, .weight = at.in_id(right), .weight_bytes = packed});
+    return at.linear(at.dims.mul(batch_a, m), k, n, bias, transpose_b == at.in(right).transposed,
+                     {.part = part, .inputs = {at.in_id(left)}, .weight = at.in_id(right), .weight_bytes = packed});
   }
   if (at.weight(left) && batch_a == Dim(1) && !at.weight(right)) {
     const std::int64_t packed = at.in(left).packed_bytes;
-    return at.linear(at.dims.mul(batch_b, n), k, m, bias, transpose_a != at.in(left).transposed, {.part = part, .inputs = {at.in_id(right)}, .weight = at.in_id(left), .weight_bytes = packed});
+    return at.linear(at.dims.mul(batch_b, n), k, m, bias, transpose_a != at.in(left).transposed,
+                     {.part = part, .inputs = {at.in_id(right)}, .weight = at.in_id(left), .weight_bytes = packed});
   }
   const std::vector<std::uint32_t> operands{at.in_id(left), at.in_id(right)};
   if (batch_b == Dim(1)) return at.matmul(1, at.dims.mul(batch_a, m), n, k, layout_of(transpose_a, transpose_b), {.part = part, .inputs = operands});
@@ -315,7 +317,21 @@ void attention_cost(CostCall& at) {
 void rotary_cost(CostCall& at) {
   const std::size_t input = at.call.node.data->op == "GemmaRotaryEmbedding" ? 1 : 0;
   if (!at.known_in(input)) return at.unresolved();
-  at.pointwise(PointwiseKind::rotary, at.in_elements(input), OpKind::elementwise);
+  // [B, N, S, D], or [B, S, N D] with the number of heads as an attribute; rotary_embedding_dim where only a part of each head is rotated.
+  const auto& shape = at.in(input).shape;
+  const std::int64_t stated = at.call.attr_int("num_heads", 0), part = at.call.attr_int("rotary_embedding_dim", 0);
+  Dim heads = shape.size() == 4 ? shape[1] : Dim(std::max<std::int64_t>(stated, 1)), size = shape.empty() ? Dim(1) : shape.back();
+  if (shape.size() == 3 && stated > 0) size = at.dims.floordiv(size, stated);
+  const Dim head_elements = at.dims.mul(heads, size);
+  if (input != 0 || shape.size() < 3 || at.in_elements(input) == Dim(0) || head_elements == Dim(0)) {
+    return at.pointwise(PointwiseKind::rotary, at.in_elements(input), OpKind::elementwise);
+  }
+  RotaryAttrs attrs;
+  attrs.tokens = CostCall::number(at.dims.floordiv(at.in_elements(input), head_elements));
+  attrs.heads = CostCall::number(heads);
+  attrs.rotary_dim = part > 0 ? part : CostCall::number(size);
+  attrs.split = Split::none;
+  at.emit(OpKind::rotary, attrs, 0, {.inputs = {at.in_id(input)}});
 }
 
 // A mixture of experts: the router's probabilities come in; each token visits k experts of two matrices, three where gated.

@@ -72,10 +72,17 @@ bool masks_causally(const Patterns& patterns, std::uint32_t mask, std::int64_t q
 
 void recognise_attention(Patterns& patterns);
 void recognise_rotary(Patterns& patterns);
+void pair_rotations(Patterns& patterns);  // queries and keys are rotated by one kernel
 void complete_attention(Patterns& patterns);
 
 // present = Concat(past, new), given in and given out: a cache, of which a step writes its new tokens. Keys and values of a layer are written by one kernel.
 void recognise_caches(Patterns& patterns);
+
+// x + table[ids] is one kernel where only the sum reads the rows (positions, token types); the larger of two tables stays a look-up of its own.
+void fold_position_tables(Patterns& patterns);
+
+// Masks are made by one kernel: an elementwise operator on flags or integers that only another one reads is part of it.
+void fold_mask_chains(Patterns& patterns);
 
 // Attention, rotary embeddings and concatenations read their operands wherever they lie: a transposition that only they read is no kernel (patches of an image before the class
 // token joins them, the heads of queries and keys).

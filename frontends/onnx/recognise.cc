@@ -185,9 +185,12 @@ void recognise(const Program&, Trace& trace, const RecogniseOptions& options) {
   recognise_activations(patterns);
   recognise_gates(patterns);
   recognise_rotary(patterns);
+  pair_rotations(patterns);
   if (options.attention) recognise_attention(patterns);
   complete_attention(patterns);
   recognise_soft_caps(patterns);
+  fold_position_tables(patterns);
+  fold_mask_chains(patterns);
   recognise_caches(patterns);
   read_in_place(patterns);
 }

@@ -246,7 +246,6 @@ void recognise_attention(Patterns& p) {
 
 // x cos + rotate(x) sin, where rotate swaps the halves of x and negates one.
 void recognise_rotary(Patterns& p) {
-  Work* queries = nullptr;  // a rotation that may have its pair ahead
   for (std::uint32_t concat = 0; concat < p.trace.steps.size(); ++concat) {
     if (!p.is(concat, "Concat") || p.trace.steps[concat].free || p.trace.steps[concat].inputs != 2) continue;
     const std::uint32_t negation = p.maker(p.input(concat, 0)), half = p.maker(p.input(concat, 1));
@@ -290,25 +289,7 @@ void recognise_rotary(Patterns& p) {
         result = p.output(join);
       }
     }
-    Work* row = p.become(sum, OpKind::rotary, attrs, {source}, {result});
-    if (row == nullptr) continue;
-    // Queries and keys are rotated by one kernel.
-    if (queries != nullptr) {
-      const auto& first_attrs = std::get<RotaryAttrs>(queries->attrs);
-      const auto readers = p.users(queries->outputs.front());
-      const bool later = std::all_of(readers.begin(), readers.end(), [&](std::uint32_t reader) { return reader > sum; });
-      if (later && first_attrs.tokens == attrs.tokens && first_attrs.rotary_dim == attrs.rotary_dim && queries->repeat == row->repeat && first_attrs.kv_heads == 0) {
-        attrs.kv_heads = attrs.heads;
-        attrs.heads = first_attrs.heads;
-        row->attrs = attrs;
-        row->inputs.insert(row->inputs.begin(), queries->inputs.front());
-        row->outputs.insert(row->outputs.begin(), queries->outputs.front());
-        queries->alive = false;
-        queries = nullptr;
-        continue;
-      }
-    }
-    queries = row;
+    p.become(sum, OpKind::rotary, attrs, {source}, {result});
   }
 }
 

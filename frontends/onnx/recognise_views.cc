@@ -8,7 +8,8 @@ namespace {
 
 // Parts and insertions of dimensions, which keep strides.
 bool keeps_strides(const Patterns& p, std::uint32_t step) {
-  return p.is(step, "Split") || p.is(step, "Slice") || p.is(step, "Unsqueeze") || p.is(step, "Squeeze") || p.is(step, "Identity") || p.is(step, "Expand") || p.is(step, "Transpose");
+  return p.is(step, "Split") || p.is(step, "Slice") || p.is(step, "Unsqueeze") || p.is(step, "Squeeze") || p.is(step, "Identity") || p.is(step, "Expand") ||
+         p.is(step, "Transpose");
 }
 
 // Do only kernels read the tensor that take operands with strides: attention, rotary embeddings, caches and concatenations?
@@ -74,6 +75,77 @@ void recognise_caches(Patterns& p) {
     } else {
       keys = p.become(step, OpKind::cache_write, attrs, {fresh}, {present});
     }
+  }
+}
+
+void pair_rotations(Patterns& p) {
+  Work* queries = nullptr;  // a rotation that may have its pair ahead
+  for (std::uint32_t step = 0; step < p.trace.steps.size(); ++step) {
+    const auto rows = p.works(step);
+    if (rows.size() != 1 || !rows[0].alive || rows[0].kind != OpKind::rotary) continue;
+    Work& row = rows[0];
+    auto& attrs = std::get<RotaryAttrs>(row.attrs);
+    if (queries != nullptr) {
+      const auto& first = std::get<RotaryAttrs>(queries->attrs);
+      const auto readers = p.users(queries->outputs.front());
+      const bool later = std::all_of(readers.begin(), readers.end(), [&](std::uint32_t reader) { return reader > step; });
+      if (later && first.tokens == attrs.tokens && first.rotary_dim == attrs.rotary_dim && queries->repeat == row.repeat && first.kv_heads == 0 && attrs.kv_heads == 0) {
+        attrs.kv_heads = attrs.heads;
+        attrs.heads = first.heads;
+        row.inputs.insert(row.inputs.begin(), queries->inputs.front());
+        row.outputs.insert(row.outputs.begin(), queries->outputs.front());
+        queries->alive = false;
+        queries = nullptr;
+        continue;
+      }
+    }
+    queries = &row;
+  }
+}
+
+namespace {
+
+EmbeddingAttrs* table_of(Patterns& p, std::uint32_t step) {
+  if (!p.is(step, "Gather") || p.works(step).size() != 1 || !p.works(step)[0].alive) return nullptr;
+  return std::get_if<EmbeddingAttrs>(&p.works(step)[0].attrs);
+}
+
+bool pointwise_row(Patterns& p, std::uint32_t step) {
+  return step != Patterns::kNone && p.works(step).size() == 1 && p.works(step)[0].alive && p.works(step)[0].kind == OpKind::elementwise;
+}
+
+}  // namespace
+
+void fold_position_tables(Patterns& p) {
+  for (std::uint32_t step = 0; step < p.trace.steps.size(); ++step) {
+    const EmbeddingAttrs* table = table_of(p, step);
+    if (table == nullptr) continue;
+    const std::uint32_t rows = p.output(step), add = p.only_user(rows);
+    if (!p.is(add, "Add") || p.works(add).size() != 1 || !p.works(add)[0].alive || p.trace.steps[add].repeat != p.trace.steps[step].repeat) continue;
+    const std::uint32_t beside = p.other(add, rows);
+    if (beside == rows || p.fixed(beside) || p.elements(beside) < p.elements(rows)) continue;
+    const std::uint32_t maker = p.maker(beside);
+    if (const EmbeddingAttrs* other = maker == Patterns::kNone ? nullptr : table_of(p, maker); other != nullptr && other->vocab < table->vocab) continue;
+    PointwiseAttrs attrs;
+    attrs.kind = PointwiseKind::add;
+    attrs.numel = p.elements(p.output(add));
+    attrs.split = Split::none;
+    if (__builtin_mul_overflow(table->vocab, table->hidden, &attrs.parameters)) continue;
+    const std::uint32_t weight = p.works(step)[0].weight;
+    p.kill(step);
+    if (Work* row = p.become(add, OpKind::position_add, attrs, {beside}, {p.output(add)}); row != nullptr) row->weight = weight;
+  }
+}
+
+void fold_mask_chains(Patterns& p) {
+  for (std::uint32_t step = 0; step < p.trace.steps.size(); ++step) {
+    if (!pointwise_row(p, step) || is_float(p.trace.tensors[p.output(step)].elem)) continue;
+    const std::uint32_t next = p.only_user(p.output(step));
+    if (!pointwise_row(p, next) || p.trace.steps[next].repeat != p.trace.steps[step].repeat) continue;
+    Work& reader = p.works(next)[0];
+    std::erase(reader.inputs, p.output(step));
+    reader.inputs.insert(reader.inputs.end(), p.works(step)[0].inputs.begin(), p.works(step)[0].inputs.end());
+    p.kill(step);
   }
 }
 

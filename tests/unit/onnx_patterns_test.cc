@@ -177,10 +177,21 @@ TEST(OnnxPatterns, ClassTokenIsOneCopy) {
 // GPT-NeoX: queries, keys and values side by side, brought to the front together; a quarter of each head is rotated and joins the rest. Two kernels.
 TEST(OnnxPatterns, PartialRotationOfPackedHeads) {
   OnnxGraph g;
-  g.input("x", {2, 16, 4, 96}).weight("cos", {1, 1, 16, 8}).weight("sin", {1, 1, 16, 8}).ints("0", {0}).ints("4", {4}).ints("8", {8}).ints("32", {32}).ints("3", {3}).ints("thirds", {32, 32, 32});
+  g.input("x", {2, 16, 4, 96})
+      .weight("cos", {1, 1, 16, 8})
+      .weight("sin", {1, 1, 16, 8})
+      .ints("0", {0})
+      .ints("4", {4})
+      .ints("8", {8})
+      .ints("32", {32})
+      .ints("3", {3})
+      .ints("thirds", {32, 32, 32});
   g.node("Transpose", {"x"}, {"heads"}, {attr_ints("perm", {0, 2, 1, 3})}).node("Split", {"heads", "thirds"}, {"q", "k", "v"}, {attr("axis", -1)});
   for (const std::string x : {"q", "k"}) {
-    g.node("Slice", {x, "0", "8", "3"}, {x + "r"}).node("Slice", {x, "8", "32", "3"}, {x + "p"}).node("Mul", {x + "r", "cos"}, {x + "a"}).node("Slice", {x + "r", "0", "4", "3"}, {x + "1"});
+    g.node("Slice", {x, "0", "8", "3"}, {x + "r"})
+        .node("Slice", {x, "8", "32", "3"}, {x + "p"})
+        .node("Mul", {x + "r", "cos"}, {x + "a"})
+        .node("Slice", {x + "r", "0", "4", "3"}, {x + "1"});
     g.node("Slice", {x + "r", "4", "8", "3"}, {x + "2"}).node("Neg", {x + "2"}, {x + "n"}).node("Concat", {x + "n", x + "1"}, {x + "s"}, {attr("axis", -1)});
     g.node("Mul", {x + "s", "sin"}, {x + "b"}).node("Add", {x + "a", x + "b"}, {x + "e"}).node("Concat", {x + "e", x + "p"}, {x + "f"}, {attr("axis", -1)});
   }
@@ -195,10 +206,40 @@ TEST(OnnxPatterns, PartialRotationOfPackedHeads) {
   EXPECT_EQ(rotary.tokens, 32);
 }
 
+// Words, positions and token types as BERT adds them: the words are a look-up, each other table is read by the sum that uses it.
+TEST(OnnxPatterns, PositionTablesAreReadByTheirSum) {
+  OnnxGraph g;
+  g.input("ids", {2, 8}, test::kInt64).input("kinds", {2, 8}, test::kInt64).weight("words", {1000, 64}).weight("types", {2, 64}).weight("places", {16, 64});
+  g.input("positions", {1, 8}, test::kInt64).node("Gather", {"words", "ids"}, {"w"}).node("Gather", {"types", "kinds"}, {"t"}).node("Gather", {"places", "positions"}, {"p"});
+  g.node("Add", {"w", "t"}, {"a"}).node("Add", {"a", "p"}, {"y"}).output("y");
+  const Graph graph = graph_of(g);
+  ASSERT_EQ(kinds_of(graph), (Kinds{OpKind::embedding, OpKind::position_add, OpKind::position_add}));
+  EXPECT_EQ(std::get<EmbeddingAttrs>(graph.ops[0].attrs).vocab, 1000);
+  EXPECT_EQ(std::get<PointwiseAttrs>(graph.ops[1].attrs).parameters, 2 * 64);
+  EXPECT_EQ(std::get<PointwiseAttrs>(graph.ops[2].attrs).parameters, 16 * 64);
+}
+
+// A mask made of an input step by step is one kernel.
+TEST(OnnxPatterns, MaskChainsAreOneKernel) {
+  OnnxGraph g;
+  g.input("seen", {2, 16}, test::kInt64).input("x", {2, 16});
+  scalar(g, "zero", 0);
+  scalar(g, "low", -1e9f);
+  g.node("Cast", {"seen"}, {"flags"}, {attr("to", 9)}).node("Not", {"flags"}, {"hidden"}).node("Where", {"hidden", "low", "zero"}, {"mask"}).node("Softmax", {"x"}, {"p"});
+  g.node("Add", {"p", "mask"}, {"y"}).output("y");
+  EXPECT_EQ(kinds_of(graph_of(g)), (Kinds{OpKind::elementwise, OpKind::softmax, OpKind::residual}));
+}
+
 // The standard's Attention as exporters of opset 23 use it: heads to the front and back, key heads repeated, a triangle as mask.
 TEST(OnnxPatterns, AttentionOperatorWithWhatIsAroundIt) {
   OnnxGraph g;
-  g.input("q", {2, 16, 8, 4}).input("k", {2, 16, 2, 4}).input("v", {2, 16, 2, 4}).ints("two", {2}).ints("wide", {2, 2, 4, 16, 4}).ints("merged", {2, 8, 16, 4}).weight("ones", {16, 16});
+  g.input("q", {2, 16, 8, 4})
+      .input("k", {2, 16, 2, 4})
+      .input("v", {2, 16, 2, 4})
+      .ints("two", {2})
+      .ints("wide", {2, 2, 4, 16, 4})
+      .ints("merged", {2, 8, 16, 4})
+      .weight("ones", {16, 16});
   g.node("Transpose", {"q"}, {"qt"}, {attr_ints("perm", {0, 2, 1, 3})}).node("Trilu", {"ones"}, {"mask"}, {attr("upper", 0)});
   for (const std::string x : {"k", "v"}) {
     g.node("Transpose", {x}, {x + "t"}, {attr_ints("perm", {0, 2, 1, 3})}).node("Unsqueeze", {x + "t", "two"}, {x + "u"}).node("Expand", {x + "u", "wide"}, {x + "e"});
