@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/parity.h"
 #include "frontends/hardware_files.h"
 #include "frontends/model_files.h"
 #include "validate/errors.h"
@@ -105,6 +106,21 @@ std::string transfer(const DataPath& data, const MeasuredDevice& device, const s
   return fmt::format("| {} | {} | {:.1f} | {:.1f} | {:.1f} | {:+.1f} |\n", id, r.rows, 100 * r.mean_abs, 100 * r.median_abs, 100 * r.p90_abs, 100 * r.bias);
 }
 
+// The plots of docs/accuracy/, by device and a family of kernels.
+struct Plot {
+  const char *device, *family, *name;
+  bool (*takes)(const FitRow& row);
+};
+constexpr std::size_t kMostDots = 1500;  // keeps a file below 60 kB
+bool is_bf16_gemm(const FitRow& row) { return row.call.kernel == KernelClass::gemm && row.call.dtype == DType::bf16; }
+bool is_fp32_gemm(const FitRow& row) { return row.call.kernel == KernelClass::gemm && row.call.dtype == DType::fp32; }
+bool is_attention(const FitRow& row) { return row.call.kernel == KernelClass::attention; }
+bool is_own_stream(const FitRow& row) { return row.call.impl == Impl::rooftile; }
+constexpr Plot kPlots[] = {{"h200_sxm", "bf16 GEMM", "gemm", is_bf16_gemm},       {"h200_sxm", "attention", "attention", is_attention},
+                           {"h200_sxm", "own streams", "streams", is_own_stream}, {"h100_sxm", "bf16 GEMM", "gemm", is_bf16_gemm},
+                           {"a100_sxm_80gb", "bf16 GEMM", "gemm", is_bf16_gemm},  {"b200_sxm", "bf16 GEMM", "gemm", is_bf16_gemm},
+                           {"l40s", "bf16 GEMM", "gemm", is_bf16_gemm},           {"v100_pcie_32gb", "fp32 GEMM", "gemm-fp32", is_fp32_gemm}};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -165,11 +181,14 @@ int main(int argc, char** argv) {
       "the public A100, B200, L40S, "
       "T4 and L4 rows and the attention rows in view, see docs/model-kernels.md. *calibrated*: with the device's layer, and the protocol layer of the row's source.\n\n";
   std::map<std::string, std::string> intervals;
+  std::string order, plots;
+  OrderCount all_pairs;
   for (auto& [id, device] : devices) {
     Timers timers(device.machine);
     std::map<std::string, std::map<std::string, Ratios>> families;  // family -> bucket
     std::map<std::string, Ratios> whole;
     std::map<std::string, std::vector<double>> logs;
+    std::vector<JudgedRow> judged;
     for (const FitRow& row : device.rows) {
       if (!row.kept_out) continue;
       const double ideal = timers.time(row, Mode::sol), model = timers.time(row, Mode::model), calibrated = timers.time(row, Mode::calibrated), measured = row.measured_s;
@@ -180,6 +199,7 @@ int main(int argc, char** argv) {
         r->model.push_back(model / measured);
         r->calibrated.push_back(calibrated / measured);
       }
+      judged.push_back({&row, calibrated});
       if (row.family.find("fp8") == std::string::npos || row.protocol == "rooftile") logs[name].push_back(std::log(measured / calibrated));
     }
     out += fmt::format("## {}\n\n{}", device.machine.device.name, kHead);
@@ -194,6 +214,21 @@ int main(int argc, char** argv) {
     }
     out += "\n";
     intervals[device.machine.device.name] = coverage(logs);
+    if (const OrderCount pairs = order_of_neighbours(judged); pairs.pairs > 0) {
+      order += fmt::format("| {} | {} | {:.1f} % |\n", device.machine.device.name, pairs.pairs, 100.0 * pairs.right / pairs.pairs);
+      all_pairs.pairs += pairs.pairs, all_pairs.right += pairs.right;
+    }
+    for (const Plot& plot : kPlots) {
+      if (output.empty() || id != plot.device) continue;
+      std::vector<JudgedRow> chosen;
+      std::copy_if(judged.begin(), judged.end(), std::back_inserter(chosen), [&](const JudgedRow& j) { return plot.takes(*j.row); });
+      if (chosen.empty()) continue;
+      const std::string name = fmt::format("{}-{}.svg", id, plot.name);
+      const std::filesystem::path folder = std::filesystem::path(output).parent_path() / "accuracy";
+      std::filesystem::create_directories(folder);
+      std::ofstream(folder / name) << parity_plot(fmt::format("{}: {}", device.machine.device.name, plot.family), chosen, kMostDots);
+      plots += fmt::format("![{} {}](accuracy/{})\n", device.machine.device.name, plot.family, name);
+    }
   }
   out +=
       "## Intervals\n\nThe 80 % interval of a family reaches from the 10th to the 90th percentile of log(measured / predicted). Taken from one half of the kept-out rows, tried on "
@@ -206,6 +241,15 @@ int main(int argc, char** argv) {
   for (const char* id : {"h100_sxm", "a100_sxm_80gb", "b200_sxm"}) {
     if (devices.contains(id)) out += transfer(data, devices[id], id);
   }
+  if (all_pairs.pairs > 0) {
+    out += fmt::format(
+        "\n## Order of neighbouring sizes\n\nPairs of kept-out products that differ in one of m, n, k by at most an eighth, and whose measured time for each useful FLOP differs "
+        "by "
+        "over 5 %: how many are predicted in the measured order. All devices: {} pairs, {:.1f} % right.\n\n| device | pairs | right |\n|---|---:|---:|\n",
+        all_pairs.pairs, 100.0 * all_pairs.right / all_pairs.pairs);
+    out += order;
+  }
+  if (!plots.empty()) out += "\n## Plots\n\nPredicted (calibrated) over measured time of kept-out rows; grey lines are 20 % away.\n\n" + plots;
   if (!stories.empty()) {
     const auto text = read_text(stories, 1u << 20);
     if (!text) {

@@ -23,7 +23,8 @@ void norm(test::OnnxGraph& g, const std::string& x, const std::string& y) {
 std::string chain(std::int64_t nodes) {
   test::OnnxGraph g;
   g.input("x0", {"batch", "seq", 64}).ints("split", {0, 0, 4, 16}).ints("merge", {0, 0, 64});
-  for (const auto& [name, value] : {std::pair{"two", 2.F}, std::pair{"epsilon", 1e-5F}, std::pair{"eight", 8.F}, std::pair{"root", 1.41421356F}, std::pair{"one", 1.F}, std::pair{"half", .5F}})
+  for (const auto& [name, value] :
+       {std::pair{"two", 2.F}, std::pair{"epsilon", 1e-5F}, std::pair{"eight", 8.F}, std::pair{"root", 1.41421356F}, std::pair{"one", 1.F}, std::pair{"half", .5F}})
     g.initializer(test::float_tensor(name, {}, {value}));
   const std::int64_t layers = std::max<std::int64_t>(1, nodes / kNodesOfLayer);
   for (std::int64_t i = 0; i < layers; ++i) {

@@ -146,10 +146,7 @@ Result<void> fit_gemm(DeviceFitter& fitter, const Rows& rows, const Machine& mac
                                          {prefix + "epilogue_cycles", "gemm.epilogue_cycles", 0.2, 6, 1},
                                          {prefix + "operand_efficiency", "gemm.operand_efficiency", 0.25, 1, 0.85},
                                          {prefix + "latency_scale", "gemm.latency_scale", 0.2, 4, 1}};
-    if (dtype == DType::fp32) {
-      candidates.push_back({prefix + "fragment_cost", "", 0, 4, 1.7});
-      if (machine.calibration.find(prefix + "sustained_fraction")) candidates.push_back({prefix + "sustained_fraction", "", 0.5, 1, 1});
-    }
+    if (dtype == DType::fp32) candidates.push_back({prefix + "fragment_cost", "", 0, 4, 1.7});
     if (dtype == DType::tf32) candidates.push_back({prefix + "transpose_cost", "", 0, 2, 1});
     if (dtype == order.front().second) append(candidates, shared_candidates(machine));
     append(candidates, protocol_candidates());
