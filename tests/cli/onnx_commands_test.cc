@@ -133,7 +133,7 @@ TEST(OnnxCommands, PackedWeightsStayPackedInMemory) {
   ASSERT_EQ(result.code, 0) << result.err;
   const auto json = nlohmann::json::parse(result.out);
   EXPECT_EQ(json["totals"]["memory"]["parameters_bytes"], 1536 + 96 * 4);
-  EXPECT_EQ(json["ops"][0]["bytes"], 3 * 64 * 2 + 1536 + 96 * 4 + 3 * 48 * 2);
+  EXPECT_NEAR(json["ops"][0]["bytes"].get<double>(), 3 * 64 * 2 + 1536 + 96 * 4 + 3 * 48 * 2, 1);  // traffic is a modelled number, rounded down
 }
 
 TEST(OnnxCommands, TrainingIsDerivedFromAForwardGraph) {
