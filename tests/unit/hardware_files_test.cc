@@ -233,7 +233,7 @@ TEST_F(HardwareFiles, RuntimeRulesAreChecked) {
                                                                                  {"tokens > 3072", "tokens > many"},
                                                                                  {"calls: 4", "calls: 0"},
                                                                                  {"part: forward", "prat: forward"},
-                                                                                 {"attention: fastest", "attention: flash9"},
+                                                                                 {"attention: cudnn", "attention: flash9"},
                                                                                  {"gap: {value: 1.5, unit: us", "gap: {value: 1.5, unit: MB"},
                                                                                  {"main_weights: false", "main_weights: true"},
                                                                                  {"main_weights: false", "main_weights: no"}}) {
@@ -243,6 +243,16 @@ TEST_F(HardwareFiles, RuntimeRulesAreChecked) {
     const Result<Runtime> runtime = read_runtime(write("wrong.yaml", wrong));
     ASSERT_FALSE(runtime.has_value()) << to;
     EXPECT_EQ(runtime.error().code, ErrorCode::invalid);
+  }
+}
+
+TEST_F(HardwareFiles, FullIsAnOptionOfSame) {
+  const std::string text = text_of(fs::path(ROOFTILE_SOURCE_DIR) / "hardware/runtimes/torch-compile@2.11.yaml");
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{{"kind: same, full: true", "kind: copy, full: true"}, {"full: true", "full: maybe"}}) {
+    std::string wrong = text;
+    ASSERT_NE(wrong.find(from), std::string::npos) << from;
+    wrong.replace(wrong.find(from), from.size(), to);
+    EXPECT_FALSE(read_runtime(write("wrong.yaml", wrong)).has_value()) << to;
   }
 }
 
