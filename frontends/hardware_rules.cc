@@ -138,7 +138,7 @@ class RuleReader {
     RuleKernel kernel;
     const std::string kind = reader_.text(node, "kind", Need::required);
     if (!reader_.ok()) return kernel;
-    reader_.allow_keys(node, {"kind", "part", "of", "rows", "cols", "m", "n", "k", "batch", "layout", "pass", "calls", "launches", "dtype", "to", "once", "when"});
+    reader_.allow_keys(node, {"kind", "part", "of", "rows", "cols", "m", "n", "k", "batch", "layout", "pass", "calls", "launches", "dtype", "to", "full", "once", "when"});
     what(node, kind, kernel);
     kernel.part = reader_.text(node, "part", Need::optional);
     kernel.of = expression_at(node, "of");
@@ -164,6 +164,8 @@ class RuleReader {
     }
     kernel.dtype = dtype_at(node, "dtype");
     kernel.to = dtype_at(node, "to");
+    kernel.full = reader_.boolean(node, "full", false);
+    if (kernel.full && kernel.what != RuleKernel::What::same) reader_.refuse(node, "full is an option of 'same'");
     kernel.once = reader_.boolean(node, "once", false);
     kernel.when = when(node);
     return kernel;

@@ -112,6 +112,10 @@ class Lowering {
       lowered.call.dtype = *kernel.dtype;
       if (auto* gemm = std::get_if<GemmShape>(&lowered.call.shape); gemm != nullptr && gemm->out == before) gemm->out = *kernel.dtype;
     }
+    if (auto* attention = std::get_if<AttentionShape>(&lowered.call.shape); kernel.full && attention != nullptr) {
+      attention->causal = false;
+      attention->window = 0;
+    }
     lowered.calls *= calls;
     lowered.launches = launches_of(kernel, context);
   }

@@ -246,6 +246,16 @@ TEST_F(HardwareFiles, RuntimeRulesAreChecked) {
   }
 }
 
+TEST_F(HardwareFiles, FullIsAnOptionOfSame) {
+  const std::string text = text_of(fs::path(ROOFTILE_SOURCE_DIR) / "hardware/runtimes/torch-compile@2.11.yaml");
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{{"kind: same, full: true", "kind: copy, full: true"}, {"full: true", "full: maybe"}}) {
+    std::string wrong = text;
+    ASSERT_NE(wrong.find(from), std::string::npos) << from;
+    wrong.replace(wrong.find(from), from.size(), to);
+    EXPECT_FALSE(read_runtime(write("wrong.yaml", wrong)).has_value()) << to;
+  }
+}
+
 TEST_F(HardwareFiles, SearchPathTakesTheFirstRoot) {
   const std::string cluster = text_of(fs::path(ROOFTILE_SOURCE_DIR) / "hardware/clusters/single.yaml");
   write("one/hardware/clusters/mine.yaml", cluster);
