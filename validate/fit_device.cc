@@ -239,7 +239,9 @@ Result<void> fit_streams(DeviceFitter& fitter, const Rows& rows) {
             "pointwise", [&](const FitRow& row) { return own(row) && row.call.kernel == KernelClass::pointwise; }, shared);
         !done)
       return done;
-    std::vector<Candidate> others = {{"stream.step_s", "", 1e-7, 5e-6, 1e-6, "s"}, {"sm.bytes_per_clock", "", 10, 200, 64}};
+    std::vector<Candidate> others = {{"stream.step_s", "", 1e-7, 5e-6, 1e-6, "s"},        {"stream.warp_cycles", "", 2, 200, 40},
+                                     {"stream.single_cycles", "", 0.02, 5, 0.45},         {"stream.convert_cycles", "", 0.002, 1, 0.05},
+                                     {"stream.partial_s", "", 1e-12, 1e-8, 1.4e-10, "s"}, {"sm.bytes_per_clock", "", 10, 200, 64}};
     append_classes(others, rows,
                    {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::row_sum, KernelClass::embedding,
                     KernelClass::cross_entropy, KernelClass::optimizer},

@@ -53,6 +53,10 @@ struct Constants {
   double stream_step_s = 0;              // own kernels: one dependent round of a CTA
   double stream_convert_s = 0;           // own kernels: a thread's time for one 16-bit element beside its arithmetic
   double stream_flop_s = 0;              // own kernels: a thread's time for one FLOP of an element
+  double stream_warp_cycles = 0;         // own kernels: of an SM for a row's warp beside its elements
+  double stream_single_cycles = 0;       // own kernels: of an SM for an element that is moved alone
+  double stream_convert_cycles = 0;      // own kernels: of an SM for a 16-bit element that a row kernel reads
+  double stream_partial_s = 0;           // own kernels: see StreamPlan::partial_sums
   double stream_flop_slots = 1;          // own kernels: issue slots of a FLOP, address arithmetic and conversions included
   double stream_efficiency = 1;          // long streams
   double sm_bytes_per_clock = 0;         // most that one SM moves; 0: not limiting

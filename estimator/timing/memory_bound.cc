@@ -60,16 +60,21 @@ KernelTime own_time(const KernelCall& call, const Device& device, const Constant
   const double flops = to_double(work.flops), special = to_double(work.special);
   const double ideal_core = device.vector_fp32.peak_flops > 0 ? flops / device.vector_fp32.peak_flops : 0;
   const double special_s = device.special_per_clock_per_sm > 0 ? special / (device.special_per_clock_per_sm * device.sms * clock_hz) : 0;
-  const double compute = std::max(ideal_core * constants.stream_flop_slots, special_s) * device.sms / plan.busy_sms;
+  // Issue slots: arithmetic, conversions of rows of 16-bit elements, warps that have few elements, elements that are moved one by one.
+  const double read_elements = read / std::max(2.0, bytes_of(call.dtype)), per_sm = 1 / (device.sms * clock_hz);
+  const double rows_s = (plan.row_warps * constants.stream_warp_cycles + plan.single_accesses * constants.stream_single_cycles) * per_sm;
+  const bool rowwise = plan.row_warps > 0 || call.kernel == KernelClass::cross_entropy;
+  const double convert_s = rowwise && bits_of(call.dtype) <= 16 ? read_elements * constants.stream_convert_cycles * per_sm : 0;
+  const double compute = (std::max(ideal_core * constants.stream_flop_slots, special_s) + convert_s + rows_s) * device.sms / plan.busy_sms;
   const double elements = std::max(1.0, written / std::max(2.0, bytes_of(call.dtype)));
-  const bool half = bits_of(call.dtype) <= 16;
+  const bool half = call.kernel == KernelClass::pointwise && bits_of(call.dtype) <= 16;
   const double chain = plan.chain_elements * ((half ? constants.stream_convert_s : 0) + flops / elements * constants.stream_flop_s);
   const double latency = plan.reads ? constants.dram_latency_s : 0, rounds = (plan.steps - 1) * constants.stream_step_s;
-  const double second = plan.second_steps > 0 ? constants.stream_launch_s + plan.second_steps * constants.stream_step_s : 0;
+  const double second = plan.second_steps > 0 ? constants.stream_launch_s + plan.second_steps * constants.stream_step_s + plan.partial_sums * constants.stream_partial_s : 0;
   const double fixed = constants.stream_launch_s + constants.fixed_s[index][pass] + second;
 
   KernelTime time;
-  const double ideal_dram = all_bytes / device.memory_bandwidth, joined = p_norm(spread, compute, p), body = p_norm(joined, rounds, p);
+  const double ideal_dram = all_bytes / device.memory_bandwidth, joined = p_norm(spread, compute, p), body = plan.one_after_other ? joined + rounds : p_norm(joined, rounds, p);
   LossAccount account(time, std::max(ideal_core, ideal_dram));
   account.step(Loss::memory, std::max(stream, ideal_core));
   account.step(Loss::cache, std::max(dram, ideal_core));

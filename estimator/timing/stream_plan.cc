@@ -69,6 +69,8 @@ void take_rows(StreamPlan& plan, const Device& device, const Rows& rows, double 
   const double ctas = whole(count, rows.groups);
   plan.busy_sms = std::min<double>(device.sms, ctas);
   plan.steps = whole(ctas, device.sms * ctas_per_sm);
+  plan.row_warps = count * std::max(1.0, rows.width / kWarp);
+  plan.chain_elements = rows.per * rows.vec;
 }
 
 StreamPlan plan_rows(const KernelCall& call, const Device& device) {
@@ -87,16 +89,11 @@ StreamPlan plan_rows(const KernelCall& call, const Device& device) {
     plan.again_bytes = fits ? 0 : arrays * matrix;
     return plan;
   }
-  if (!backward && stream.per > 0 && (softmax || !odd)) {
-    take_rows(plan, device, stream, count, resident(device, stream.width * stream.groups, stream.per == 1 ? 40 : 64));
-    plan.chain_elements = stream.per * stream.vec;
-    return plan;
-  }
   Rows rows = grouped(cols, bytes, backward ? 16 : 32);
   if (softmax) {
     const Rows& taken = odd ? stream : rows;
     take_rows(plan, device, taken, count, resident(device, taken.width * taken.groups, 64));
-    plan.chain_elements = taken.per * taken.vec;
+    if (odd) plan.single_accesses = (backward ? 3 : 2) * count * cols / 2;  // vectors, but masked
     return plan;
   }
   if (!backward) {
@@ -104,14 +101,15 @@ StreamPlan plan_rows(const KernelCall& call, const Device& device) {
       plan.busy_sms = std::min<double>(device.sms, count);
       plan.steps = whole(count, device.sms * 2.0) * 2 * whole(cols / rows.vec, 1024);
       plan.again_bytes = matrix;
+      if (rows.vec == 1) plan.single_accesses = 3 * count * cols;
       return plan;
     }
     take_rows(plan, device, rows, count, resident(device, rows.width * rows.groups, 64));
-    plan.chain_elements = rows.per * rows.vec;
+    if (rows.vec == 1) plan.single_accesses = 2 * count * cols;
     return plan;
   }
   // Norm backward: resident CTAs walk over their rows and leave sums of columns, which a second kernel adds up, 32 parts at a time.
-  if (rows.per == 0) rows.per = 16, rows.groups = 1;
+  if (rows.per == 0) rows.per = 16 / rows.vec, rows.groups = 1;
   while (rows.groups > 1 && rows.groups * cols * 4 > 46 * 1024) rows.groups = std::floor(rows.groups / 2);
   const double ctas_per_sm = std::min(resident(device, rows.width * rows.groups, rows.per * rows.vec >= 16 ? 128 : 80), cols <= 2048 ? 6.0 : cols <= 4096 ? 4.0 : 2.0);
   const double ctas = std::min(whole(count, rows.groups), device.sms * ctas_per_sm);
@@ -119,7 +117,11 @@ StreamPlan plan_rows(const KernelCall& call, const Device& device) {
   plan.steps = whole(whole(count, rows.groups), ctas);
   plan.chain_elements = rows.per * rows.vec;
   const double add_ctas = whole(cols, 32) * (layernorm ? 2 : 1);
-  plan.second_steps = whole(ctas, 128) * whole(add_ctas, device.sms * 2.0);
+  plan.second_steps = whole(add_ctas, device.sms * 2.0);
+  plan.partial_sums = (layernorm ? 2 : 1) * cols * std::sqrt(ctas) * rows.vec / 8;
+  plan.row_warps = count * std::max(1.0, rows.width / kWarp);
+  plan.one_after_other = rows.width * rows.groups > 512 || rows.vec == 1;
+  if (rows.vec == 1) plan.single_accesses = 3 * count * cols;
   return plan;
 }
 

@@ -14,13 +14,16 @@ StreamPlan plan(const char* op, const char* dtype, const char* shape) {
 }
 
 TEST(StreamPlan, WorkedRounds) {
-  // 128 threads a row, two rows in a CTA of 256 threads, 4 CTAs by 64 registers a thread: 8 rows on each of 132 SMs.
+  // 512 threads a row, two such CTAs by 64 registers a thread: 264 rows at once.
   const StreamPlan norm = plan("layernorm", "bf16", "rows=4096 cols=4096 pass=fwd");
-  EXPECT_EQ(norm.steps, 4);
+  EXPECT_EQ(norm.steps, 16);
   EXPECT_EQ(norm.busy_sms, 132);
   EXPECT_EQ(norm.second_steps, 0);
   EXPECT_GT(plan("layernorm", "bf16", "rows=4096 cols=4096 pass=bwd").second_steps, 0);  // column sums in a second kernel
-  EXPECT_EQ(plan("softmax", "bf16", "rows=10 cols=4096 pass=fwd").busy_sms, 5);
+  EXPECT_EQ(plan("softmax", "bf16", "rows=10 cols=4096 pass=fwd").busy_sms, 10);
+  EXPECT_EQ(plan("softmax", "bf16", "rows=80 cols=256 pass=fwd").busy_sms, 10);  // a warp a row, eight in a CTA
+  EXPECT_EQ(norm.single_accesses, 0);
+  EXPECT_EQ(plan("layernorm", "bf16", "rows=10 cols=4097 pass=fwd").single_accesses, 2 * 10 * 4097);
 }
 
 TEST(StreamPlan, FillsDoNotWaitForMemory) {
