@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Whole steps, predicted beside measured: writes docs/accuracy-steps.md from the runs in hardware/measurements/h200_sxm-steps*.csv.
+
+    python3 bench/steps.py ROOFTILE [OUTPUT.md]
+"""
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+DATA = os.path.join(ROOT, "hardware", "measurements")
+PEAK = 989.5e12  # dense bf16 of the data sheet (hardware/devices/h200_sxm.yaml), for the 6ND rule
+
+
+def predict(binary, config, r):
+    compiled = r["compiled"] == "True"
+    command = [binary, "estimate", config, "--device", "h200_sxm", "--phase", r["phase"], "--mbs", r["batch"], "--precision", r["precision"], "--dtype", "bf16",
+               "--runtime", "torch-compile" if compiled else "torch-eager", "--format", "json"]
+    if r["phase"] == "decode":
+        command += ["--context", r["context"]]
+    elif r["model"].startswith("whisper"):
+        command += ["--seq", "448"]
+    elif not r["model"].startswith("vit"):
+        command += ["--seq", r["seq"]]
+    if r["attention"] == "eager":
+        command += ["--attention", "standard"]
+    if r["recompute"] == "True":
+        command += ["--recompute", "full"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    ours = json.loads(done.stdout)
+    ideal = json.loads(subprocess.run([*command, "--mode", "sol"], capture_output=True, text=True).stdout)
+    return ours, ideal
+
+
+def group_of(r):
+    if r["compiled"] == "True":
+        return "compiled"
+    if r["phase"] != "train":
+        return "16 tokens" if r["phase"] == "forward" and r["seq"] == "16" else r["phase"]
+    if r["seq"] == "16":
+        return "16 tokens"
+    if r["attention"] == "eager":
+        return "train, standard attention"
+    if r["recompute"] == "True":
+        return "train, recompute"
+    return "train, autocast" if r["precision"] == "mixed" else "train, pure bf16"
+
+
+def summary(name, rows):
+    def figures(key):
+        errors = [row[key] for row in rows]
+        size = sorted(map(abs, errors))
+        return [f"{100 * statistics.mean(size):.1f}", f"{100 * statistics.median(size):.1f}", f"{100 * size[min(len(size) - 1, int(0.9 * len(size)))]:.1f}", f"{100 * max(size):.1f}",
+                f"{100 * statistics.mean(errors):+.1f}"]
+    inside = sum(row["inside"] for row in rows)
+    simple = f"{100 * statistics.mean(abs(row['fixed']) for row in rows):.0f}"
+    rule = [abs(row["rule"]) for row in rows if row["rule"] is not None]
+    memory = [abs(row["memory"]) for row in rows]
+    return (f"| {name} | {len(rows)} | " + " | ".join(figures("step")) + f" | {inside} of {len(rows)} | {simple} | {100 * statistics.mean(rule):.0f} | "
+            f"{100 * statistics.mean(memory):.2f} | {100 * max(memory):.2f} |")
+
+
+def main():
+    binary = os.path.abspath(sys.argv[1])
+    output = sys.argv[2] if len(sys.argv) > 2 else os.path.join(ROOT, "docs", "accuracy-steps.md")
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for file, unseen in (("h200_sxm-steps", False), ("h200_sxm-steps-more", True)):
+            models = json.load(open(os.path.join(DATA, file + "-models.json")))
+            for r in csv.DictReader(open(os.path.join(DATA, file + ".csv"))):
+                if not r["step_ms"]:
+                    continue
+                config = os.path.join(folder, r["model"] + ".json")
+                json.dump(models[r["model"]], open(config, "w"))
+                ours, ideal = predict(binary, config, r)
+                totals, measured = ours["totals"], float(r["step_ms"]) * 1e-3
+                launches = sum(op["count"] for op in ours["ops"])
+                fixed = sum(op["time_s"] for op in ideal["ops"]) / 0.8 + 3e-6 * launches
+                work = (6 if r["phase"] == "train" else 2) * ours["model"]["parameters_active"] * totals["tokens"]
+                rows.append(dict(r, group=group_of(r), kind="unseen" if unseen else "fit" if r["fit"] == "True" else "test", predicted=totals["step_time_s"], measured=measured,
+                                 step=totals["step_time_s"] / measured - 1, kernels=sum(op["time_s"] for op in ours["ops"]) / (float(r["busy_ms"]) * 1e-3) - 1,
+                                 memory=totals["memory"]["peak_bytes"] / float(r["peak_bytes"]) - 1, peak=totals["memory"]["peak_bytes"], fixed=fixed / measured - 1,
+                                 rule=work / (0.4 * PEAK) / measured - 1 if work else None, inside=totals["step_time_low_s"] <= measured <= totals["step_time_high_s"]))
+    lines = ["# Whole steps", "",
+             "Predicted beside measured for real steps of Hugging Face models in PyTorch on one H200: `tests/device/torch_steps.py` measured them (hardware/measurements/README.md), "
+             "`python3 bench/steps.py build/release/bin/rooftile` writes this page.", "",
+             "`fit` runs were looked at kernel by kernel while rates were set; of `test` runs the lists of kernels were read, and some structure was changed with their errors in view; `unseen` runs "
+             "(tests/device/torch_steps.py --more) were kept away from everything until this page was written. A step is timed from an idle GPU to an idle GPU, so the host shows.", "",
+             "## By group", "",
+             "Errors of the step in per cent (mean, median, 90th percentile, worst, signed mean), how often the 80 % interval holds the measured time, and the mean error of two simple rules: a roofline of "
+             "each kernel at 80 % plus 3 us a launch, and 6ND (2ND without gradients) at 40 % of the peak. Memory: error of the allocator's peak.", "",
+             "| group | runs | mean | median | p90 | worst | bias | interval | roofline | 6ND | memory mean | memory worst |", "|---|---|---|---|---|---|---|---|---|---|---|---|"]
+    for kind in ("fit", "test", "unseen"):
+        lines.append(summary(f"all {kind}", [row for row in rows if row["kind"] == kind]))
+    lines.append(summary("all test, without 16 tokens", [row for row in rows if row["kind"] == "test" and row["group"] != "16 tokens"]))
+    for kind in ("test", "unseen"):
+        for group in dict.fromkeys(row["group"] for row in rows):
+            chosen = [row for row in rows if row["kind"] == kind and row["group"] == group]
+            if chosen:
+                lines.append(summary(f"{kind}: {group}", chosen))
+    lines += ["", "## Every run", "", "`noise` is half the distance of the quartiles of the measured step.", "",
+              "| run | kind | predicted ms | measured ms | error | noise | kernels alone | interval | peak GB | measured GB | error |", "|---|---|---|---|---|---|---|---|---|---|---|"]
+    for row in rows:
+        lines.append(f"| {row['id']} | {row['kind']} | {row['predicted'] * 1e3:.2f} | {row['measured'] * 1e3:.2f} | {100 * row['step']:+.1f} % | {100 * float(row['spread_ms']) / float(row['step_ms']):.1f} % | "
+                     f"{100 * row['kernels']:+.1f} % | {'holds' if row['inside'] else 'misses'} | {row['peak'] / 1e9:.2f} | {float(row['peak_bytes']) / 1e9:.2f} | {100 * row['memory']:+.2f} % |")
+    lines += ["", open(os.path.join(ROOT, "bench", "steps_stories.md")).read().rstrip()]
+    open(output, "w").write("\n".join(lines) + "\n")
+    print("\n".join(line for line in lines if line.startswith("| all") or line.startswith("| test:") or line.startswith("| unseen:")))
+
+
+if __name__ == "__main__":
+    main()
