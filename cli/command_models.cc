@@ -51,13 +51,15 @@ int show_graph(const Model& model, const ListingArguments& arguments, Output& ou
   row("total", "nodes", fmt::format("{}", onnx.nodes()), onnx.contains_gradients() ? "with gradients: costed as it is" : "");
   row("total", "multiply-accumulates", described->macs.empty() ? "past 2^63" : described->macs, "FLOPs are twice that");
   const OnnxCoverage& coverage = described->coverage;
-  row("total", "coverage", fmt::format("{:.4g} %", 100 * coverage.fraction()), coverage.unresolved_nodes > 0 ? "without sizes; more is known with them" : "nodes that are understood");
+  row("total", "coverage", fmt::format("{:.4g} %", 100 * coverage.fraction()),
+      coverage.unresolved_nodes > 0 ? "without sizes; more is known with them" : "nodes that are understood");
   for (const OnnxPort& port : described->inputs) row("input", port.name, port.dtype + " " + port.shape);
   for (const OnnxPort& port : described->outputs) row("output", port.name, port.dtype + " " + port.shape);
   for (const OnnxSymbol& symbol : described->symbols) {
     std::string places;
     for (const std::string& place : symbol.places) places += (places.empty() ? "" : "; ") + place;
-    row("size", symbol.name, symbol.required ? fmt::format("--dim {}={}", symbol.name, symbol.suggestion) : fmt::format("{} unless --dim {}=N", symbol.suggestion, symbol.name), places);
+    row("size", symbol.name, symbol.required ? fmt::format("--dim {}={}", symbol.name, symbol.suggestion) : fmt::format("{} unless --dim {}=N", symbol.suggestion, symbol.name),
+        places);
   }
   for (const OnnxEquality& equality : described->equalities) row("equal", equality.left, equality.right, "needed by " + equality.node);
   for (const auto& [domain, version] : onnx.opsets()) row("operator set", domain, fmt::format("{}", version));

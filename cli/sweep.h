@@ -22,7 +22,8 @@ struct Sweep {
 // Errors (usage): a broken range, too many combinations.
 Result<Sweep> sweep_of(const std::vector<Setting>& settings);
 
-// The request of one combination, and the settings that tell it from the others; a symbolic dimension among them is called "dim.NAME". Errors (usage): a value that its option does not take.
+// The request of one combination, and the settings that tell it from the others; a symbolic dimension among them is called "dim.NAME". Errors (usage): a value that its option does
+// not take.
 Result<Request> request_of(const Sweep& sweep, std::size_t index, std::vector<Setting>& varied);
 
 // One model of the command line with its combinations.

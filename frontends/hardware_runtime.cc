@@ -37,7 +37,8 @@ class RuntimeReader {
   Result<Runtime> read(const std::filesystem::path& file) {
     const YamlNode& root = reader_.root();
     runtime_.file = file.string();
-    reader_.allow_keys(root, {"kind", "id", "name", "version", "note", "sources", "launch", "precision", "memory", "vocabulary", "attention", "host", "gradients", "rules", "saves"});
+    reader_.allow_keys(root, {"kind", "id", "name", "version", "note", "sources", "launch", "precision", "memory", "vocabulary", "attention", "host", "gradients", "rules", "saves",
+                              "torch_kernels"});
     runtime_.id = reader_.text(root, "id", Need::required);
     runtime_.name = reader_.text(root, "name", Need::required);
     runtime_.version = reader_.text(root, "version", Need::optional);
@@ -53,6 +54,7 @@ class RuntimeReader {
     if (const std::string name = reader_.text(root, "attention", Need::optional); !name.empty()) {
       if (const auto index = index_of(reader_, *root.find("attention"), name, kAttentionNames, "attention kernel")) runtime_.attention = static_cast<AttentionKernel>(*index);
     }
+    runtime_.torch_kernels = reader_.boolean(root, "torch_kernels", false);
     if (const YamlNode* rules = reader_.get_list(root, "rules", Need::optional)) {
       runtime_.rules = read_rules(reader_, *rules, runtime_.facts);
     }

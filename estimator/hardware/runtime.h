@@ -43,6 +43,7 @@ struct Runtime {
   bool frames_hold = false;                    // Python frames hold the inputs of a layer and of its branches until they return
   std::vector<MemoryProgram> memory_programs;  // the first that applies to an operator counts; without any, operators keep what they need and nothing else
   AttentionKernel attention = AttentionKernel::fastest;
+  bool torch_kernels = false;  // memory-bound operators run as PyTorch's own kernels; else as the best known ones, which are those of kernels/
   std::vector<LoweringRule> rules;
   std::vector<Fact> facts;
 };

@@ -25,7 +25,8 @@ void grouped_work(const Operator& op, const LinearAttrs& a, OpWork& work) {
   const auto rows_per_expert = static_cast<std::int64_t>((rows + active - 1) / active);
   const Count flops = 2 * rows * a.in * a.out;
   const ModelFlops conventions{flops, flops};
-  GemmShape shape{.m = rows_per_expert, .n = a.out, .k = a.in, .batch = active, .layout = GemmLayout::nt, .out = output_dtype(op.dtype), .grouped = true, .b_bytes = a.weight_bytes};
+  GemmShape shape{
+      .m = rows_per_expert, .n = a.out, .k = a.in, .batch = active, .layout = GemmLayout::nt, .out = output_dtype(op.dtype), .grouped = true, .b_bytes = a.weight_bytes};
   work.forward("", gemm_call(shape, op.dtype), conventions, 1, flops);
   if (a.input_gradient) {
     GemmShape dgrad = shape;

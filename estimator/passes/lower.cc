@@ -78,6 +78,7 @@ class Lowering {
 
   void keep(std::uint32_t e, const Operator& op, const KernelUse& use) {
     calls_.push_back({e, use.part, use.call, use.calls, use.flops, use.conventions, is_tensor_work(use.call)});
+    if (!runtime_.torch_kernels && use.call.impl == Impl::torch) calls_.back().call.impl = Impl::rooftile;
     if (runtime_.pads_odd_vocabulary && op.kind == OpKind::lm_head && use.call.kernel == KernelClass::gemm) pad_head(calls_.back().call, std::get<LinearAttrs>(op.attrs).out);
   }
 

@@ -51,7 +51,8 @@ struct Options {
   std::int64_t micro_batches() const { return gbs > 0 ? gbs / (mbs * (layout.dp > 0 ? layout.dp : 1)) : 1; }
 };
 
-// The clock state that kernels of a whole step are timed at under `automatic`: burst; predict() then slows the step by what the power limit leaves of it (KernelTimer::step_slowdown).
+// The clock state that kernels of a whole step are timed at under `automatic`: burst; predict() then slows the step by what the power limit leaves of it
+// (KernelTimer::step_slowdown).
 constexpr ClockState step_clocks(const Options& options) { return options.clocks == ClockState::automatic ? ClockState::burst : options.clocks; }
 
 std::string_view name_of(Phase phase);

@@ -28,7 +28,7 @@ struct GemmShape {
   DType out = DType::bf16;
   bool accumulate = false;  // C is read, added to and written (a gradient that accumulates)
   Epilogue epilogue = Epilogue::none;
-  bool grouped = false;       // `batch` experts in one launch; m is the mean rows of an expert
+  bool grouped = false;      // `batch` experts in one launch; m is the mean rows of an expert
   std::int64_t b_bytes = 0;  // stored bytes of one B where its weights are packed (4-bit weights with their scales); 0: k x n elements of the dtype
   bool operator==(const GemmShape&) const = default;
 };

@@ -37,10 +37,10 @@ class KernelTimer {
 
   const KernelTime& operator()(const KernelCall& call);
 
-  // How much slower than at burst clocks a long step runs whose kernels take `compute_s` at burst clocks, with `idle_s` between them, and execute `matmul_flops` FLOPs of `dtype` in
-  // matmuls and attention: at least 1, at most burst over sustained throughput. The power limiter holds a GPU's mean power, and a step's power follows its mean matmul rate: below
-  // `clock.free_share` of the rate that a long matmul sustains the limiter does not act, from that rate on the step runs as a long matmul does, between them linearly (measured whole steps
-  // of an H200, hardware/measurements/h200_sxm-steps.csv). Sustained 672 TFLOP/s at 0.85 of burst, free share 0.57: 525 TFLOP/s give 1.09. Mode sol: 1.
+  // How much slower than at burst clocks a long step runs whose kernels take `compute_s` at burst clocks, with `idle_s` between them, and execute `matmul_flops` FLOPs of `dtype`
+  // in matmuls and attention: at least 1, at most burst over sustained throughput. The power limiter holds a GPU's mean power, and a step's power follows its mean matmul rate:
+  // below `clock.free_share` of the rate that a long matmul sustains the limiter does not act, from that rate on the step runs as a long matmul does, between them linearly
+  // (measured whole steps of an H200, hardware/measurements/h200_sxm-steps.csv). Sustained 672 TFLOP/s at 0.85 of burst, free share 0.57: 525 TFLOP/s give 1.09. Mode sol: 1.
   double step_slowdown(DType dtype, double matmul_flops, double compute_s, double idle_s) const;
 
   // Names of the calibration layers that supplied constants.

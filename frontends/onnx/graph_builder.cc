@@ -36,7 +36,7 @@ class GraphBuilder {
   Graph graph_;
   std::vector<TensorRole> roles_;  // of the trace's tensors: the graph's inputs and outputs
   std::unordered_map<std::uint32_t, TensorId> tensors_;
-  std::set<std::int32_t> counted_;  // stored tensors that an operator before has counted
+  std::set<std::int32_t> counted_;         // stored tensors that an operator before has counted
   std::map<std::string, int> used_names_;  // and how often each was taken
 };
 

@@ -142,7 +142,8 @@ Result<void> Builder::build() {
   if (!main) return tl::unexpected(main.error());
   if (unsorted_ > 0) warn("nodes_not_sorted", std::to_string(unsorted_) + " nodes stand before one of their inputs; they were put in order");
   if (!replaced_.empty()) {
-    warn("constant_given_twice", std::to_string(replaced_.size()) + " Constant nodes give a name that a later one gives too, the first '" + readable(first_replaced_) + "'; the last holds");
+    warn("constant_given_twice",
+         std::to_string(replaced_.size()) + " Constant nodes give a name that a later one gives too, the first '" + readable(first_replaced_) + "'; the last holds");
   }
   if (unknown_names_ > 0) {
     warn("undefined_name", std::to_string(unknown_names_) + " inputs are given by no node, the first is '" + readable(first_unknown_) + "'; their shapes are unknown");

@@ -49,13 +49,13 @@ using Value = std::shared_ptr<const std::vector<Element>>;
 struct TensorInfo {
   Elem elem = Elem::undefined;
   TypeKind kind = TypeKind::tensor;
-  bool ranked = false;        // shape is known as far as its rank
-  bool constant = false;      // does not depend on the graph's inputs: weights and what is computed from them alone
-  bool bookkeeping = false;   // computed from shapes alone: sizes, positions, masks of known content
+  bool ranked = false;            // shape is known as far as its rank
+  bool constant = false;          // does not depend on the graph's inputs: weights and what is computed from them alone
+  bool bookkeeping = false;       // computed from shapes alone: sizes, positions, masks of known content
   std::int64_t packed_bytes = 0;  // of weights that are unpacked from fewer bits: what is stored, scales and zero points included
   bool transposed = false;        // of what is stored: its last two dimensions lie the other way round in the file
   std::int32_t stored = -1;       // the stored tensor that this is (a view, a transposition or a conversion of), -1: none
-  std::uint32_t view_of = 0;  // the tensor whose memory this shares; itself where it has its own
+  std::uint32_t view_of = 0;      // the tensor whose memory this shares; itself where it has its own
   std::vector<Dim> shape;
   Value value;
   std::shared_ptr<const std::vector<TensorInfo>> items;  // of a sequence whose length is known

@@ -113,7 +113,8 @@ TEST(OnnxCommands, ManyBindingsOfOneFile) {
 TEST(OnnxCommands, ModelsShowDescribesAGraph) {
   const RunResult result = run("models show " + file());
   ASSERT_EQ(result.code, 0) << result.err;
-  for (const char* part : {"2048", "8192", "float32 [batch, seq, 64]", "float32 [batch, seq, seq]", "--dim batch=1", "MatMul", "Transpose", "100 %", "2048*batch*seq + 32*batch*seq*seq"})
+  for (const char* part :
+       {"2048", "8192", "float32 [batch, seq, 64]", "float32 [batch, seq, seq]", "--dim batch=1", "MatMul", "Transpose", "100 %", "2048*batch*seq + 32*batch*seq*seq"})
     EXPECT_HAS(result.out, part);
   const auto json = nlohmann::json::parse(run("models show " + file() + " --format json").out);
   bool operators = false;
