@@ -91,7 +91,7 @@ def main():
              "Predicted beside measured for real steps of Hugging Face models in PyTorch on one H200: `tests/device/torch_steps.py` measured them (hardware/measurements/README.md), "
              "`python3 bench/steps.py build/release/bin/rooftile` writes this page.", "",
              "`fit` runs were looked at kernel by kernel while rates were set; of `test` runs the lists of kernels were read, and some structure was changed with their errors in view; `unseen` runs "
-             "(tests/device/torch_steps.py --more) were kept away from everything until this page was written. A step is timed from an idle GPU to an idle GPU, so the host shows.", "",
+             "(tests/device/torch_steps.py --more) were kept away from everything until the first version of this page; one change (casts under autocast count as operators for the host) came after it. A step is timed from an idle GPU to an idle GPU, so the host shows.", "",
              "## By group", "",
              "Errors of the step in per cent (mean, median, 90th percentile, worst, signed mean), how often the 80 % interval holds the measured time, and the mean error of two simple rules: a roofline of "
              "each kernel at 80 % plus 3 us a launch, and 6ND (2ND without gradients) at 40 % of the peak. Memory: error of the allocator's peak.", "",
