@@ -13,7 +13,6 @@ import tempfile
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 DATA = os.path.join(ROOT, "hardware", "measurements")
-PEAK = 989.5e12  # dense bf16 of the data sheet (hardware/devices/h200_sxm.yaml), for the 6ND rule
 
 
 def predict(binary, config, r):
@@ -86,7 +85,7 @@ def main():
                 rows.append(dict(r, group=group_of(r), kind="unseen" if unseen else "fit" if r["fit"] == "True" else "test", predicted=totals["step_time_s"], measured=measured,
                                  step=totals["step_time_s"] / measured - 1, kernels=sum(op["time_s"] for op in ours["ops"]) / (float(r["busy_ms"]) * 1e-3) - 1,
                                  memory=totals["memory"]["peak_bytes"] / float(r["peak_bytes"]) - 1, peak=totals["memory"]["peak_bytes"], fixed=fixed / measured - 1,
-                                 rule=work / (0.4 * PEAK) / measured - 1 if work else None, inside=totals["step_time_low_s"] <= measured <= totals["step_time_high_s"]))
+                                 rule=work / (0.4 * ours["device"]["peak_flops"]["value"]) / measured - 1 if work else None, inside=totals["step_time_low_s"] <= measured <= totals["step_time_high_s"]))
     lines = ["# Whole steps", "",
              "Predicted beside measured for real steps of Hugging Face models in PyTorch on one H200: `tests/device/torch_steps.py` measured them (hardware/measurements/README.md), "
              "`python3 bench/steps.py build/release/bin/rooftile` writes this page.", "",

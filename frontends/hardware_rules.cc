@@ -6,18 +6,11 @@
 #include <string>
 
 #include "estimator/core/suggest.h"
+#include "frontends/hardware_names.h"
 
 namespace rooftile {
 namespace {
 
-constexpr std::array kPointwiseNames = {
-#define POINTWISE_KIND(id, reads, writes, flops, special, doc) std::string_view(#id),
-#include "estimator/timing/pointwise.def"
-};
-constexpr std::array kOperatorNames = {
-#define OPERATOR(id, onnx, category, function, doc) std::string_view(#id),
-#include "estimator/graph/operators.def"
-};
 constexpr std::size_t kLongest = 60;  // of a word that an error repeats
 
 std::string_view trimmed(std::string_view text) {

@@ -4,20 +4,13 @@
 
 #include "estimator/core/suggest.h"
 #include "frontends/hardware_files.h"
+#include "frontends/hardware_names.h"
 #include "frontends/hardware_reader.h"
 #include "frontends/hardware_rules.h"
 
 namespace rooftile {
 namespace {
 
-constexpr std::array kPointwiseNames = {
-#define POINTWISE_KIND(id, reads, writes, flops, special, doc) std::string_view(#id),
-#include "estimator/timing/pointwise.def"
-};
-constexpr std::array kOperatorNames = {
-#define OPERATOR(id, onnx, category, function, doc) std::string_view(#id),
-#include "estimator/graph/operators.def"
-};
 constexpr std::array<std::string_view, 5> kAttentionNames = {"fastest", "standard", "flash2", "flash3", "cudnn"};
 
 // Index of a word in a list of names, or an error at the node.
