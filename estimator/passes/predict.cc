@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "estimator/passes/host_queue.h"
 #include "estimator/passes/schedule.h"
 #include "estimator/passes/step.h"
 
@@ -86,6 +87,7 @@ OpRow make_row(const StageResult& stage, std::size_t i, const Options& options, 
   row.op = op.kind;
   row.phase = entry.phase;
   row.count = segment.repeat * lowered.calls * (entry.per_step || lowered.once ? 1 : options.micro_batches());
+  row.launches = static_cast<Count>(launches_of(lowered, time) / static_cast<double>(lowered.calls)) * row.count;
   row.call = lowered.call;
   const auto count = static_cast<double>(row.count);
   row.flops = lowered.flops / lowered.calls * row.count;
