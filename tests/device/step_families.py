@@ -4,7 +4,8 @@
     step_families.py KERNELS.jsonl.gz [OUTPUT.csv] [--runs ID,ID...] [--list ID]
 
 KERNELS is what tests/device/torch_steps.py writes: for each run every kernel of one step, grouped by PyTorch operator, sizes and kernel. OUTPUT (default
-tests/data/step_families.csv) has one line for each run, direction and family with microseconds and the number of kernels. `--list` prints the kernels of one run with their
+tests/data/step_families.csv) has one line for each run, direction and family with microseconds, the number of kernels, and how many of these only add up the parts of a matmul
+whose depth the library has split. `--list` prints the kernels of one run with their
 family, largest first. The families are those of estimator/passes/views.h:
 
   matmul      any kernel of a matrix product or convolution, with the reduction behind a split depth; batched products of unfused attention are matmuls
@@ -45,7 +46,19 @@ def sizes(kernel):
 
 def tables(kernels):
     """Sizes of the tables that rows are taken from in the forward pass."""
-    return {tuple(sizes(k)[0]) for k in kernels if k["where"] == "forward" and k["op"] in ("aten::gather", "aten::index_select") and len(sizes(k)[:1]) and len(sizes(k)[0]) == 2}
+    return {tuple(sizes(k)[0]) for k in kernels if k["where"] == "forward" and takes_rows(k)}
+
+
+def takes_rows(kernel):
+    """Whether a kernel takes whole rows of a matrix."""
+    first = sizes(kernel)[:1]
+    return kernel["op"] in ("aten::gather", "aten::index_select") and bool(re.search("vectorized_gather|indexSelect", kernel["kernel"])) and bool(first) and len(first[0]) == 2
+
+
+def joins_ids(kernel):
+    """Whether a concatenation puts a column of ids before others; the trace has no types of what is in a list."""
+    parts = kernel["dims"][0] if isinstance(kernel["dims"], list) and kernel["dims"] else []
+    return bool(parts) and all(isinstance(p, list) and len(p) == 2 for p in parts) and parts[0][1] == 1
 
 
 def losses(kernels):
@@ -67,7 +80,7 @@ def family(kernel, table_sizes, loss_sizes):
         return "softmax"
     if backward and op == "aten::arange":  # what the sort of a table's ids carries along
         return "embedding"
-    if not backward and op in ("aten::gather", "aten::index_select") and first in table_sizes:
+    if not backward and takes_rows(kernel) and first in table_sizes:
         return "embedding"
     if kernel["cat"] in ("gpu_memset", "gpu_memcpy") and op != "aten::_local_scalar_dense":
         return "copy"
@@ -81,8 +94,10 @@ def family(kernel, table_sizes, loss_sizes):
         return "norm"
     if "softmax" in op or op.startswith("aten::nll_loss"):
         return "softmax"
+    if op == "aten::cat" and joins_ids(kernel):
+        return "pointwise"
     typed = re.findall(r'"([^"]*)"', kernel["types"])
-    if not any(t in FLOATS for t in typed) and not (op in ("aten::fill_", "aten::cat") and typed and not any("int" in t or "bool" in t for t in typed)):
+    if not any(t in FLOATS for t in typed) and op != "aten::cat":
         return "pointwise"
     if op in REDUCTIONS:
         return "reduction"
@@ -113,18 +128,20 @@ def main():
         return
     with open(args.output, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["id", "direction", "family", "measured_us", "kernels"])
+        writer.writerow(["id", "direction", "family", "measured_us", "kernels", "split_reductions"])
         for name in wanted:
             run = runs[name]
             known = tables(run["kernels"]), losses(run["kernels"])
-            us, count = collections.Counter(), collections.Counter()
+            us, count, splits = collections.Counter(), collections.Counter(), collections.Counter()
             for k in run["kernels"]:
                 key = k["where"], family(k, *known)
                 us[key] += k["us"]
                 count[key] += k["count"]
+                if "splitkreduce" in k["kernel"].lower():
+                    splits[key] += k["count"]
             assert sum(count.values()) == run["events"], name
             for direction, kind in sorted(us):
-                writer.writerow([name, direction, kind, round(us[direction, kind], 2), count[direction, kind]])
+                writer.writerow([name, direction, kind, round(us[direction, kind], 2), count[direction, kind], splits[direction, kind]])
 
 
 if __name__ == "__main__":
