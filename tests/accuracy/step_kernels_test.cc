@@ -51,8 +51,7 @@ TEST(StepKernels, CountsAreThoseOfTheProfiles) {
   StepRuns runs;
   const auto kernels = kernels_of(runs);
   std::map<Key, std::pair<std::int64_t, std::string>> known;
-  for (const TableRow& row : read_table_file(kKnownFile))
-    known[{row.at("id"), row.at("direction"), row.at("family")}] = {std::stoll(row.at("difference")), row.at("reason")};
+  for (const TableRow& row : read_table_file(kKnownFile)) known[{row.at("id"), row.at("direction"), row.at("family")}] = {std::stoll(row.at("difference")), row.at("reason")};
   if (rewriting()) {
     std::ofstream out(std::string(ROOFTILE_SOURCE_DIR) + "/" + kKnownFile);
     out << "id,direction,family,predicted,measured,difference,reason\n";
