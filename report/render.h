@@ -39,7 +39,7 @@ struct TableStyle {
   std::size_t top = 20;  // operators listed; 0: all
   bool plot = false;
   std::optional<ViewKind> view;  // its lines take the place of the operators
-  std::size_t screen = 0;  // fewer operators are listed where the report would have more lines than this; 0: as many as it takes
+  std::size_t screen = 0;        // fewer operators are listed where the report would have more lines than this; 0: as many as it takes
 };
 
 // JSON per the interface (schema/estimate.json), ending with a newline. `lines` puts it on one line.

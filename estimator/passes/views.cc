@@ -1,6 +1,7 @@
 #include "estimator/passes/views.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 
 namespace rooftile {

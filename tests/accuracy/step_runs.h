@@ -1,6 +1,7 @@
 // The measured whole steps of hardware/measurements/h200_sxm-steps*.csv and their predictions, as the command line makes them.
 #pragma once
 
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <memory>
