@@ -10,6 +10,7 @@ namespace rooftile {
 
 struct TensorFlow {
   std::vector<bool> wide;    // by tensor: autocast keeps it in fp32 (norms, sums with such, powers); all false without autocast
+  std::vector<bool> channels_first;  // by tensor: it lies in memory as a convolution over positions left it, features before positions; sums keep the order of their first operand
   std::vector<bool> shared;  // by edge: an earlier operator reads the tensor of this input too, so that in the backward pass two gradients are added
 };
 
