@@ -231,7 +231,7 @@ void odd_opt(HfConfig& config) {
 
 void odd_bloom(HfConfig& config) {
   config.spec.embedding_norm = true;
-  config.spec.traits = {"by_head"};
+  config.spec.traits = {"sliced_qkv", "composed_attention", "written_gelu"};
   four_times_hidden(config);
 }
 

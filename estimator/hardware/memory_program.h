@@ -88,6 +88,7 @@ struct MemoryStep {
 //   upcast       a loss whose logits are first cast to fp32
 //   combine      the way back from the order of experts
 //   low_norm     a norm that multiplies its 16-bit input by an fp32 factor (T5)
+//   composed     attention that is never fused (BLOOM)
 //   learned_bias fused attention in training whose scores get a bias that wants a gradient
 enum ProgramCondition : std::uint16_t {
   kUnitOffset = 1,
@@ -99,10 +100,11 @@ enum ProgramCondition : std::uint16_t {
   kUpcast = 64,
   kCombine = 128,
   kLowNorm = 256,
-  kLearnedBias = 512
+  kLearnedBias = 512,
+  kComposed = 1024
 };
 inline constexpr std::string_view kProgramConditions[] = {"unit_offset", "partial", "standard", "fp32_softmax", "softcap",
-                                                          "masked",      "upcast",  "combine",  "low_norm",     "learned_bias"};
+                                                          "masked",      "upcast",  "combine",  "low_norm",     "learned_bias", "composed"};
 
 struct MemoryProgram {
   OpKind op = OpKind::free;

@@ -30,6 +30,7 @@ std::uint16_t MemoryWalk::conditions_of(const Operator& op) const {
     set(attention->fp32_softmax, kFp32Softmax);
     set(attention->softcap, kSoftcap);
     set(attention->padding_mask && !attention->causal, kMasked);
+    set(model_has("composed_attention"), kComposed);
     set(train_ && !standard_ && attention->position_bias && model_has("relative_positions"), kLearnedBias);
   }
   return holds;
