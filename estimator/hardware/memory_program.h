@@ -103,8 +103,8 @@ enum ProgramCondition : std::uint16_t {
   kLearnedBias = 512,
   kComposed = 1024
 };
-inline constexpr std::string_view kProgramConditions[] = {"unit_offset", "partial", "standard", "fp32_softmax", "softcap",
-                                                          "masked",      "upcast",  "combine",  "low_norm",     "learned_bias", "composed"};
+inline constexpr std::string_view kProgramConditions[] = {"unit_offset", "partial", "standard", "fp32_softmax", "softcap", "masked",
+                                                          "upcast",      "combine", "low_norm", "learned_bias", "composed"};
 
 struct MemoryProgram {
   OpKind op = OpKind::free;

@@ -35,7 +35,8 @@ bool gives_wide(const Graph& graph, const Operator& op, const std::vector<bool>&
   return false;
 }
 
-// A view of a convolution's output with the positions in front is not copied; functions and sums of one element each write in the order of their first operand, all else in its own.
+// A view of a convolution's output with the positions in front is not copied; functions and sums of one element each write in the order of their first operand, all else in its
+// own.
 bool gives_channels_first(const Graph& graph, const Operator& op, const std::vector<bool>& channels_first) {
   switch (op.kind) {
     case OpKind::convolution:
