@@ -141,6 +141,8 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
     a.decode_efficiency = lookup.get_either(prefix + "decode.efficiency", "attention.decode.efficiency", 1);
     a.tile_tail = lookup.get_either(prefix + "tile_tail", "attention.tile_tail", 0);
   }
+  constants.attention_mask_cycles = lookup.get("attention.mask.fwd.cycles_per_score", 0);
+  constants.attention_bwd_mask_cycles = lookup.get("attention.mask.bwd.cycles_per_score", 0);
   constants.attention_vector_ops = lookup.get("attention.vector_ops", 0);
 
   for (std::size_t i = 0; i < kKernelClasses; ++i) {

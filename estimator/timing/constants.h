@@ -65,16 +65,17 @@ struct Constants {
   double free_share = 1;                 // of the steady sustained matmul rate: a step whose mean rate stays below it runs at burst clocks
   double burst_s = 0, sustained_s = 0;   // kernels up to the first run at burst clocks, from the second on at sustained ones
   std::array<AttentionConstants, kAttentionKernels> attention;
-  double attention_vector_ops = 0;                // vector instructions per score besides the exponential
-  std::vector<double> family_rate;                // of the catalogue's families, in its order: share of the peak that their instructions reach
-  std::vector<double> family_copy_cycles;         // likewise: cycles that one warp's copy instruction narrower than 16 bytes holds an SM
-  double line_split = 0;                          // extra cost of such copies where rows begin inside a line of 128 bytes
-  std::vector<double> family_latency_scale;       // likewise: loop latency relative to the catalogue's; 0: GemmConstants::latency_scale
-  std::vector<double> family_nt_slowdown;         // likewise: at least 1, of a step whose operands both run along k
-  double warm_operands = 0;                       // protocol: share of the operands that a repeated call finds in L2, as far as L2 can hold them
-  double attention_call_s = 0;                    // protocol: what an engine's attention call takes besides the kernel
-  double kv_write = 0;                            // protocol: 1 when a causal attention call writes the new keys and values into a cache first
-  std::array<double, kKernelClasses> efficiency;  // share of the bandwidth by memory-bound class
+  double attention_mask_cycles = 0, attention_bwd_mask_cycles = 0;  // of an SM for a score that a mask tensor is added to
+  double attention_vector_ops = 0;                                  // vector instructions per score besides the exponential
+  std::vector<double> family_rate;                                  // of the catalogue's families, in its order: share of the peak that their instructions reach
+  std::vector<double> family_copy_cycles;                           // likewise: cycles that one warp's copy instruction narrower than 16 bytes holds an SM
+  double line_split = 0;                                            // extra cost of such copies where rows begin inside a line of 128 bytes
+  std::vector<double> family_latency_scale;                         // likewise: loop latency relative to the catalogue's; 0: GemmConstants::latency_scale
+  std::vector<double> family_nt_slowdown;                           // likewise: at least 1, of a step whose operands both run along k
+  double warm_operands = 0;                                         // protocol: share of the operands that a repeated call finds in L2, as far as L2 can hold them
+  double attention_call_s = 0;                                      // protocol: what an engine's attention call takes besides the kernel
+  double kv_write = 0;                                              // protocol: 1 when a causal attention call writes the new keys and values into a cache first
+  std::array<double, kKernelClasses> efficiency;                    // share of the bandwidth by memory-bound class
   std::array<double, kKernelClasses> backward_efficiency;
   std::array<std::array<double, 2>, kKernelClasses> fixed_s{};  // by class and pass: what further kernels and their waits add to a call (column sums in a second kernel)
   std::array<std::array<double, 2>, kKernelClasses> floor_s{};  // by class and pass: least time of one CTA's share, however small the call
