@@ -28,6 +28,35 @@ TEST(Timing, GemmWorkedExample) {
   EXPECT_EQ(time.bound, Bound::compute);
 }
 
+// Both take 38 K steps of the same tile. A pitch of 4,816 bytes starts seven of eight rows of a tile inside a line and every second one inside a sector: 1 + 7/8 x 0.3 + 0.06.
+TEST(Timing, RowsInsideALineAskL2Twice) {
+  Machine machine = load_machine(DataPath{{ROOFTILE_SOURCE_DIR}}, "h100_sxm", "", "").value();
+  for (KernelFamily& family : machine.catalogue.families) family.tiles = {{128, 128, 0, 0}};
+  KernelTimer timer(machine, Mode::model, ClockState::burst);
+  const double whole = timer(parse("gemm", "bf16", "m=4096 n=4096 k=2432")).l2_s;
+  EXPECT_NEAR(timer(parse("gemm", "bf16", "m=4096 n=4096 k=2408")).l2_s / whole, 1.3225, 1e-9);
+  EXPECT_NEAR(timer(parse("gemm", "bf16", "m=4096 n=4096 k=2400")).l2_s / whole, 1.15, 1e-9);  // 64 bytes: every second row
+  // Rows of 64 bytes end where the line does.
+  EXPECT_NEAR(timer(parse("gemm", "bf16", "m=4096 n=4096 k=32")).l2_s / whole, 1 / 38.0, 1e-9);
+}
+
+// 4 tiles of 64 steps on the busiest SM: 30 cycles each are 4.2 us at 1.83 GHz.
+TEST(Timing, PauseBetweenSteps) {
+  Machine machine = load_machine(DataPath{{ROOFTILE_SOURCE_DIR}}, "h100_sxm", "", "").value();
+  for (KernelFamily& family : machine.catalogue.families) family.tiles = {{128, 256, 0, 0}};
+  const KernelCall call = parse("gemm", "bf16", "m=4096 n=4096 k=4096");
+  const auto core = [&](const KernelTime& time) { return time.compute_s + time.latency_s; };
+  KernelTimer with(machine, Mode::model, ClockState::burst);
+  const double paused = core(with(call));
+  for (CalibrationLayer& layer : machine.calibration.layers) {
+    for (Fact& fact : layer.facts) {
+      if (fact.key == "gemm.step_pause") fact.value = 0;
+    }
+  }
+  KernelTimer without(machine, Mode::model, ClockState::burst);
+  EXPECT_NEAR(paused - core(without(call)), 4 * 64 * 30 / 1830e6, 1e-8);
+}
+
 TEST(Timing, Alignment) {
   const auto of = [](const char* dtype, const char* shape) {
     const KernelCall call = parse("gemm", dtype, shape);
