@@ -108,13 +108,16 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
   constants.kv_write = lookup.find("protocol.kv_write").value_or(0);
   constants.dram_latency_s = lookup.get("dram.latency_s", 0);
   constants.dram_write_cost = lookup.find("dram.write_cost").value_or(0);
-  constants.stream_step_s = lookup.find("stream.step_s").value_or(constants.dram_latency_s);
   constants.stream_convert_s = lookup.find("stream.convert_s").value_or(0);
   constants.stream_flop_s = lookup.find("stream.flop_s").value_or(0);
   constants.stream_warp_cycles = lookup.find("stream.warp_cycles").value_or(0);
   constants.stream_single_cycles = lookup.find("stream.single_cycles").value_or(0);
   constants.stream_convert_cycles = lookup.find("stream.convert_cycles").value_or(0);
   constants.stream_partial_s = lookup.find("stream.partial_s").value_or(0);
+  constants.stream_vector_s = lookup.find("stream.vector_s").value_or(0);
+  constants.stream_reduce_s = lookup.find("stream.reduce_s").value_or(0);
+  constants.stream_load_s = lookup.find("stream.load_s").value_or(0);
+  constants.stream_start_s = lookup.find("stream.start_s").value_or(0);
   constants.stream_flop_slots = lookup.find("stream.flop_slots").value_or(1);
   constants.stream_efficiency = lookup.get("dram.efficiency", 1);
   constants.sm_bytes_per_clock = lookup.get("sm.bytes_per_clock", 0);
