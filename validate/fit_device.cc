@@ -413,12 +413,14 @@ std::string calibration_yaml(const CalibrationLayer& layer, const std::string& t
   line("library", layer.library);
   line("protocol", layer.protocol);
   line("site", layer.site);
+  line("rows_of", layer.rows_of);
   if (layer.level == LayerLevel::protocol) out += fmt::format("default: {}\n", layer.standard);
   if (!sources.empty()) out += "\nsources:\n";
   for (const auto& [name, text] : sources) out += fmt::format("  {}: {}\n", name, quoted(text));
   out += layer.facts.empty() ? "\nconstants: {}\n" : "\nconstants:\n";
   for (const Fact& f : layer.facts) {
-    out += fmt::format("  {}: {{value: {:.4g}, unit: \"{}\", source: {}, kind: {}, date: {}, note: {}}}\n", f.key, f.value, f.unit, f.source, f.kind, f.date, quoted(f.note));
+    out += fmt::format("  {}: {{value: {:.4g}, unit: \"{}\", source: {}, kind: {}, date: {}{}}}\n", f.key, f.value, f.unit, f.source, f.kind, f.date,
+                       f.note.empty() ? "" : ", note: " + quoted(f.note));
   }
   if (!layer.residuals.empty()) out += "\nresiduals: # of rows kept out of the fit\n";
   for (const auto& [family, r] : layer.residuals) {

@@ -12,11 +12,19 @@ constexpr double kWarpRow = 1024;          // longest row that PyTorch's softmax
 constexpr double kBlockRow = 8192;         // longest row of its softmax that a block keeps in registers
 constexpr double kTypicalBlockRow = 4096;  // whose rate is the walk's; registers of longer rows leave fewer blocks to an SM
 constexpr double kBlockRowPower = 0.4;
-constexpr double kSplitRows = 1024;     // column sums of fewer rows are done in one stage
-constexpr double kSortedTokens = 3072;  // gradients of an embedding from more tokens are sorted first (embedding_dense_backward_cuda)
-constexpr double kChunk = 65536;        // elements of a chunk of a multi-tensor kernel
+constexpr double kSplitRows = 1024;      // column sums of fewer rows are done in one stage
+constexpr double kSortedTokens = 3072;   // gradients of an embedding from more tokens are sorted first (embedding_dense_backward_cuda)
+constexpr double kFewRows = 16;          // index_select and index_add walk so many rows one after the other in each thread (indexSelectSmallIndex)
+constexpr double kIndexedRow = 2048;     // elements of a row where only their sum is known
+constexpr double kCopyEngine = 1 << 30;  // bytes from which the driver copies with its copy engine and not with a kernel
+constexpr double kBlockSort = 4096;      // keys that one block sorts alone; more take a radix sort of the whole GPU
+constexpr double kWarp = 32;
+constexpr double kChunk = 65536;  // elements of a chunk of a multi-tensor kernel
 constexpr double kChunksPerLaunch = 320;
 constexpr double kChunksPerSm = 2;  // that run at once
+
+bool few_rows(const PointwiseShape& s) { return static_cast<double>(s.numel) <= kFewRows * kIndexedRow; }
+bool by_copy_engine(double numel, DType dtype) { return numel * bytes_of(dtype) >= kCopyEngine; }
 
 std::string_view pointwise_walk(const PointwiseShape& s, DType dtype) {
   switch (s.kind) {
@@ -40,7 +48,9 @@ std::string_view pointwise_walk(const PointwiseShape& s, DType dtype) {
       return "concat_rows";
     case PointwiseKind::index_rows:
     case PointwiseKind::gather:
-      return "index_rows";
+      return s.kind == PointwiseKind::gather && few_rows(s) ? "few_rows" : "index_rows";
+    case PointwiseKind::scatter_add:
+      return few_rows(s) ? "few_rows" : "scatter_add";
     case PointwiseKind::sigmoid:
     case PointwiseKind::silu:
     case PointwiseKind::silu_backward:
@@ -59,9 +69,9 @@ std::string_view pointwise_walk(const PointwiseShape& s, DType dtype) {
     case PointwiseKind::order_mix:
     case PointwiseKind::transpose:
     case PointwiseKind::concat:
-    case PointwiseKind::scatter_add:
       return name_of(s.kind);
     case PointwiseKind::copy:
+      return by_copy_engine(static_cast<double>(s.numel), dtype) ? "copy_engine" : "vector";
     case PointwiseKind::add:
     case PointwiseKind::sub:
     case PointwiseKind::mul:
@@ -117,17 +127,42 @@ std::string_view torch_walk(const KernelCall& call) {
     case KernelClass::column_sum:
       return "column_sum";
     case KernelClass::row_sum:
+    case KernelClass::argmax:
       return "row_sum";
+    case KernelClass::topk:
+      return "topk";
+    case KernelClass::sort:
+      return "sort";
     case KernelClass::row_mean:
       return "row_mean";
     case KernelClass::embedding:
-      if (!backward) return "embedding";
+      if (!backward) return static_cast<double>(call.embedding().tokens) <= kFewRows ? "few_rows" : "embedding";
       return static_cast<double>(call.embedding().tokens) <= kSortedTokens ? "embedding.bwd.small" : "embedding.bwd";
     case KernelClass::optimizer:
       return call.optimizer().kind == OptimizerKind::adamw && !call.optimizer().main_weights ? "optimizer" : "";
     default:
       return {};
   }
+}
+
+std::vector<std::string_view> torch_walks(const KernelCall& call) {
+  const std::string_view own = torch_walk(call);
+  if (own.empty()) return {};
+  if (call.pass == Pass::bwd) {
+    switch (call.kernel) {
+      case KernelClass::layernorm:
+        return {own, "layernorm.gamma"};
+      case KernelClass::rmsnorm:
+        return {own, "rmsnorm.gamma"};
+      case KernelClass::nll:
+      case KernelClass::embedding:
+        return {own, "fill"};
+      default:
+        break;
+    }
+  }
+  if (own == "masked_fill") return {own, by_copy_engine(static_cast<double>(call.pointwise().numel), call.dtype) ? "copy_engine" : "vector"};
+  return {own};
 }
 
 int torch_launches(const KernelCall& call) {
@@ -139,6 +174,12 @@ int torch_launches(const KernelCall& call) {
       return backward ? 2 : 1;
     case KernelClass::embedding:
       return !backward ? 1 : static_cast<double>(call.embedding().tokens) <= kSortedTokens ? 2 : 29;
+    case KernelClass::topk:
+      return 2;
+    case KernelClass::pointwise:
+      return call.pointwise().kind == PointwiseKind::masked_fill ? 2 : 1;
+    case KernelClass::sort:
+      return static_cast<double>(call.row().cols) <= kBlockSort ? 1 : 3 + static_cast<int>(bytes_of(call.dtype));
     case KernelClass::optimizer:
       return static_cast<int>(std::min(1e6, std::ceil(static_cast<double>(call.optimizer().numel) / (kChunk * kChunksPerLaunch))));
     default:
@@ -155,24 +196,6 @@ TorchKernels::TorchKernels(const Machine& machine, const Constants& constants)
       l2_bytes_(machine.device.l2_bytes),
       launch_s_(constants.stream_launch_s),
       stream_efficiency_(constants.stream_efficiency > 0 ? constants.stream_efficiency : 1) {
-  struct Field {
-    std::string_view name;
-    double TorchWalk::*member;
-  };
-  constexpr std::array kFields = {Field{"elements_per_clock_per_sm", &TorchWalk::elements},
-                                  Field{"efficiency", &TorchWalk::efficiency},
-                                  Field{"fixed_s", &TorchWalk::fixed_s},
-                                  Field{"half_s", &TorchWalk::half_s},
-                                  Field{"row_cycles", &TorchWalk::row_cycles},
-                                  Field{"load_cycles", &TorchWalk::load_cycles},
-                                  Field{"column_cycles", &TorchWalk::column_cycles},
-                                  Field{"byte_cycles", &TorchWalk::byte_cycles},
-                                  Field{"again", &TorchWalk::again},
-                                  Field{"l2_share", &TorchWalk::l2_share},
-                                  Field{"in_flight", &TorchWalk::in_flight},
-                                  Field{"serial_cycles", &TorchWalk::serial_cycles},
-                                  Field{"stage_s", &TorchWalk::stage_s},
-                                  Field{"block_columns", &TorchWalk::block_columns}};
   constexpr std::string_view kPrefix = "torch.";
   // Lowest layer first, so that a later one overrides.
   for (const CalibrationLayer& layer : machine.calibration.layers) {
@@ -184,14 +207,18 @@ TorchKernels::TorchKernels(const Machine& machine, const Constants& constants)
         continue;
       }
       const std::size_t dot = key.rfind('.');
-      for (const Field& field : kFields) {
-        if (dot <= kPrefix.size() || key.substr(dot + 1) != field.name) continue;
-        TorchWalk& walk = walks_[std::string(key.substr(kPrefix.size(), dot - kPrefix.size()))];
-        walk.known = true;
-        walk.*field.member = fact.value;
+      for (const TorchField& field : kTorchFields) {
+        if (dot > kPrefix.size() && key.substr(dot + 1) == field.name) set(key.substr(kPrefix.size(), dot - kPrefix.size()), field, fact.value);
       }
     }
   }
+}
+
+void TorchKernels::set(std::string_view walk, const TorchField& field, double value) {
+  auto found = walks_.find(walk);
+  if (found == walks_.end()) found = walks_.try_emplace(std::string(walk)).first;
+  found->second.known = true;
+  found->second.*field.member = value;
 }
 
 const TorchWalk& TorchKernels::walk(std::string_view name) const {
@@ -202,17 +229,15 @@ const TorchWalk& TorchKernels::walk(std::string_view name) const {
 
 bool TorchKernels::covers(const KernelCall& call) const {
   if (call.impl != Impl::torch) return false;
-  const std::string_view name = torch_walk(call);
-  if (name.empty() || !walk(name).known) return false;
-  if (call.kernel == KernelClass::layernorm && call.pass == Pass::bwd) return walk("layernorm.gamma").known;
-  if (call.kernel == KernelClass::nll && call.pass == Pass::bwd) return walk("fill").known;
-  if (call.kernel == KernelClass::rmsnorm && call.pass == Pass::bwd) return walk("rmsnorm.gamma").known;
-  return true;
+  const std::string_view own = torch_walk(call);
+  if (own.empty() || !walk(own).known) return false;
+  const std::vector<std::string_view> walks = torch_walks(call);
+  return std::all_of(walks.begin(), walks.end(), [&](std::string_view name) { return walk(name).known; });
 }
 
 // Stepping through elements and moving bytes overlap in part: a norm of exponent 2 joins them.
 double TorchKernels::flat(const TorchWalk& w, double elements, double bytes, bool half) const {
-  const double step_s = w.elements > 0 ? elements / (w.elements * sms_ * clock_hz_) : 0;
+  const double step_s = w.elements > 0 ? elements * (half ? w.half_factor : 1) / (w.elements * sms_ * clock_hz_) : 0;
   return w.fixed_s + (half ? w.half_s : 0) + p_norm(step_s, dram_seconds(w, bytes), 2);
 }
 
@@ -226,10 +251,11 @@ double TorchKernels::rows(const TorchWalk& w, double rows, double cols, double e
   return w.fixed_s + p_norm(p_norm(step_s, dram_s, 2), alone_s, 2);
 }
 
-// Gradients of norm weights: a block takes some columns and walks down all rows; few columns leave most SMs idle.
+// Gradients of norm weights: a block takes some columns and walks down all rows; few columns leave most SMs idle. What the kernel before read and L2 still holds comes sooner.
 double TorchKernels::column_blocks(const TorchWalk& w, double rows, double cols, double bytes) const {
   const double waves = w.block_columns > 0 ? std::max(1.0, cols / (w.block_columns * sms_)) : 1;
-  return w.fixed_s + p_norm(rows * w.serial_cycles / clock_hz_ * waves, dram_seconds(w, bytes), 2);
+  const double missed = l2_bytes_ > 0 ? std::clamp(bytes / (w.l2_share * l2_bytes_) - 1, 0.0, 1.0) : 1;
+  return w.fixed_s + p_norm(rows * w.serial_cycles * (1 + w.again * missed) / clock_hz_ * waves, dram_seconds(w, bytes), 2);
 }
 
 double TorchKernels::row_seconds(const KernelCall& call) const {
@@ -237,6 +263,13 @@ double TorchKernels::row_seconds(const KernelCall& call) const {
   const bool backward = call.pass == Pass::bwd;
   const TorchWalk& w = walk(torch_walk(call));
   switch (call.kernel) {
+    case KernelClass::topk:  // a radix select with a block for each row, threads as columns, then a sort of what it found
+      return w.fixed_s + r * std::ceil(c / kWarp) * w.row_cycles / (sms_ * clock_hz_);
+    case KernelClass::sort: {  // a pass for each byte of the keys; below a million keys its tiles run side by side
+      const double passes = std::max(1.0, z);
+      return (c > kBlockSort ? w.fixed_s : 0) + r * passes * w.stage_s;
+    }
+    case KernelClass::argmax:
     case KernelClass::row_sum:
     case KernelClass::row_mean:
       return rows(w, r, c, z, 1);
@@ -270,15 +303,29 @@ double TorchKernels::row_seconds(const KernelCall& call) const {
   }
 }
 
+// Each thread takes its columns of one row after the other, and waits for each.
+double TorchKernels::few_rows_seconds(double rows) const {
+  const TorchWalk& w = walk("few_rows");
+  return w.fixed_s + rows * w.stage_s;
+}
+
+// Out of place: a copy, then the mask is read and values change in place.
+double TorchKernels::masked_fill_seconds(const KernelCall& call) const {
+  const double n = static_cast<double>(call.pointwise().numel), z = bytes_of(call.dtype);
+  const bool half = bits_of(call.dtype) <= 16;
+  const TorchWalk& copy = walk(by_copy_engine(n, call.dtype) ? "copy_engine" : "vector");
+  return flat(copy, n, 2 * n * z, half) + launch_s_ + flat(walk("masked_fill"), n, n * (2 * z + 1), half);
+}
+
 // Backward: the table's gradient is set to zero; few tokens are added by one kernel, more are sorted, counted and added in two steps.
 double TorchKernels::embedding_seconds(const KernelCall& call) const {
   const EmbeddingShape& s = call.embedding();
   const double t = static_cast<double>(s.tokens), h = static_cast<double>(s.hidden), z = bytes_of(call.dtype);
   const TorchWalk& w = walk(torch_walk(call));
-  if (call.pass == Pass::fwd) return rows(w, t, h, z, 2);
+  if (call.pass == Pass::fwd) return t <= kFewRows ? few_rows_seconds(t) : rows(w, t, h, z, 2);
   const TorchWalk& fill = walk("fill");
-  const double table_bytes = static_cast<double>(s.vocab) * h * z;
-  const double zero_s = dram_seconds(fill, table_bytes);
+  const double table = static_cast<double>(s.vocab) * h;
+  const double zero_s = flat(fill, table, table * z, false);
   const double add_s = w.elements > 0 ? t * h / (w.elements * sms_ * clock_hz_) : 0;
   const double dram_s = t > kSortedTokens ? dram_seconds(w, 3 * t * h * z) : 0;
   return zero_s + w.fixed_s + t * w.serial_cycles / clock_hz_ + add_s + dram_s;
@@ -306,7 +353,10 @@ double TorchKernels::seconds(const KernelCall& call) const {
     case KernelClass::pointwise: {
       const PointwiseShape& s = call.pointwise();
       const KernelWork work = work_of(call);
-      return flat(walk(torch_walk(call)), static_cast<double>(s.numel), to_double(work.bytes()), bits_of(call.dtype) <= 16);
+      const std::string_view name = torch_walk(call);
+      if (name == "few_rows") return few_rows_seconds(std::max(1.0, static_cast<double>(s.numel) / kIndexedRow));
+      if (s.kind == PointwiseKind::masked_fill) return masked_fill_seconds(call);
+      return flat(walk(name), static_cast<double>(s.numel), to_double(work.bytes()), bits_of(call.dtype) <= 16);
     }
     case KernelClass::embedding:
       return embedding_seconds(call);

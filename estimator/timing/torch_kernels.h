@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "estimator/timing/constants.h"
 #include "estimator/timing/kernel_time.h"
@@ -23,17 +24,42 @@ struct TorchWalk {
   double row_cycles = 0;                      // of one SM for each row
   double load_cycles = 0;                     // of one SM for each byte of a row
   double column_cycles = 0, byte_cycles = 0;  // that the block of one row takes for each element, byte of it
+  double half_factor = 1;                     // on the steps of 16-bit elements: atomic additions to half a word are tried until they meet no other
   double again = 0;                           // passes over the input that repeat when it fell out of L2,
   double l2_share = 1;                        // of which so much holds rows in work,
   double in_flight = 8;                       // so many on each SM
   double serial_cycles = 0;                   // of a thread for each row that it adds up
-  double stage_s = 0;                         // column sums: second stage, times the square root of the rows
+  double stage_s = 0;                         // column sums: second stage, times the square root of the rows; one pass of a sort; one of few rows that are picked one by one
   double block_columns = 0;                   // that one block of a column reduction takes
 };
+
+// A constant of a walk by the last word of its key: torch.<walk>.<name>.
+struct TorchField {
+  std::string_view name;
+  double TorchWalk::*member;
+};
+inline constexpr std::array kTorchFields = {TorchField{"elements_per_clock_per_sm", &TorchWalk::elements},
+                                            TorchField{"efficiency", &TorchWalk::efficiency},
+                                            TorchField{"fixed_s", &TorchWalk::fixed_s},
+                                            TorchField{"half_s", &TorchWalk::half_s},
+                                            TorchField{"half_factor", &TorchWalk::half_factor},
+                                            TorchField{"row_cycles", &TorchWalk::row_cycles},
+                                            TorchField{"load_cycles", &TorchWalk::load_cycles},
+                                            TorchField{"column_cycles", &TorchWalk::column_cycles},
+                                            TorchField{"byte_cycles", &TorchWalk::byte_cycles},
+                                            TorchField{"again", &TorchWalk::again},
+                                            TorchField{"l2_share", &TorchWalk::l2_share},
+                                            TorchField{"in_flight", &TorchWalk::in_flight},
+                                            TorchField{"serial_cycles", &TorchWalk::serial_cycles},
+                                            TorchField{"stage_s", &TorchWalk::stage_s},
+                                            TorchField{"block_columns", &TorchWalk::block_columns}};
 
 class TorchKernels {
  public:
   TorchKernels(const Machine& machine, const Constants& constants);
+
+  // Sets one constant; a walk without constants becomes known by it.
+  void set(std::string_view walk, const TorchField& field, double value);
 
   // Whether the call is PyTorch's and constants of its walk are known.
   bool covers(const KernelCall& call) const;
@@ -49,6 +75,8 @@ class TorchKernels {
   double column_blocks(const TorchWalk& w, double rows, double cols, double bytes) const;
   double seconds(const KernelCall& call) const;
   double row_seconds(const KernelCall& call) const;
+  double few_rows_seconds(double rows) const;
+  double masked_fill_seconds(const KernelCall& call) const;
   double embedding_seconds(const KernelCall& call) const;
   double optimizer_seconds(const KernelCall& call) const;
 
@@ -62,5 +90,8 @@ int torch_launches(const KernelCall& call);
 
 // The walk that a call's constants are found under: bf16 cast gives "cast_up", softmax of 4096 columns "softmax.block"; empty when there is none.
 std::string_view torch_walk(const KernelCall& call);
+
+// Every walk that the call's time is made of, its own first: the backward pass of a layernorm gives "layernorm_input" and "layernorm.gamma".
+std::vector<std::string_view> torch_walks(const KernelCall& call);
 
 }  // namespace rooftile

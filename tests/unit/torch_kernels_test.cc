@@ -66,7 +66,7 @@ TEST(TorchKernels, LaunchesOfACall) {
 TEST(TorchKernels, OtherGpusByTheirDataSheets) {
   // A long stream goes with the bandwidth, a broadcast with SMs and clock as well.
   const double fast = us("h200_sxm", "pointwise", "fp32", "kind=add numel=268435456"), slow = us("a100_pcie_80gb", "pointwise", "fp32", "kind=add numel=268435456");
-  EXPECT_NEAR(slow / fast, machine_of("h200_sxm").device.memory_bandwidth / machine_of("a100_pcie_80gb").device.memory_bandwidth, 0.35);
+  EXPECT_NEAR(slow / fast, machine_of("h200_sxm").device.memory_bandwidth / machine_of("a100_pcie_80gb").device.memory_bandwidth, 0.4);
 }
 
 TEST(TorchKernels, OwnKernelsAreNotPyTorchs) {

@@ -1,0 +1,481 @@
+#include "validate/fit_torch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "estimator/timing/constants.h"
+#include "estimator/timing/torch_kernels.h"
+#include "validate/fit_device.h"
+#include "validate/simplex.h"
+
+namespace rooftile {
+namespace {
+
+constexpr double kPrior = 0.02;     // of loss, shared by the rows, for a constant that is its `sigma` away from its start: keeps what rows cannot tell in place
+constexpr double kNearPrior = 0.05;  // the same where few rows move constants of a campaign
+constexpr double kSmooth = 0.03;    // of the loss around 0, much the same as the noise of neighbouring sizes
+constexpr double kKinSigma = 0.7;   // of a constant's sigma where kernels of the same make are known
+constexpr double kMostScale = 2;    // that a class's rates may be scaled by
+constexpr double kTwoSizes = 1.5;   // sizes that differ by less are one
+constexpr int kStarts = 24;
+constexpr std::string_view kSizes[] = {"rows", "cols", "numel", "tokens", "hidden"};
+
+// Bounds keep a constant within what is physically possible; `neutral` is where a campaign starts, `sigma` how far from there it is expected: of its logarithm, or of the constant
+// where it may be 0. Long streams reach much the same share of the bandwidth; what is slower is held back by the SMs.
+struct Bounds {
+  std::string_view field, unit;
+  double lowest, highest, neutral, sigma;
+};
+constexpr Bounds kBounds[] = {{"elements_per_clock_per_sm", "1", 0.02, 200, 6, 1},
+                              {"efficiency", "1", 0.2, 0.95, 0.88, 0.4},
+                              {"fixed_s", "s", 0, 8e-6, 1e-6, 1e-6},
+                              {"half_s", "s", 0, 4e-6, 0, 5e-7},
+                              {"half_factor", "1", 0.5, 4, 1, 0.5},
+                              {"row_cycles", "1", 1, 1e5, 60, 1},
+                              {"load_cycles", "1", 1e-3, 2, 0.02, 1},
+                              {"column_cycles", "1", 0.05, 50, 1.5, 1},
+                              {"byte_cycles", "1", 0.05, 20, 1, 1},
+                              {"again", "1", 0.05, 4, 1, 0.5},
+                              {"l2_share", "1", 0.05, 2, 0.4, 0.5},
+                              {"in_flight", "1", 1, 32, 8, 0.5},
+                              {"serial_cycles", "1", 0.01, 2000, 5, 2},
+                              {"stage_s", "s", 1e-9, 1e-5, 2e-7, 1},
+                              {"block_columns", "1", 4, 256, 32, 0.5}};
+
+// What the time of a walk depends on. A walk that is not named is flat.
+struct WalkFields {
+  std::string_view walk;
+  std::vector<std::string_view> fields;
+};
+const std::vector<std::string_view>& fields_of(std::string_view walk) {
+  static const std::vector<std::string_view> kFlat = {"elements_per_clock_per_sm", "efficiency", "fixed_s", "half_s"};
+  static const std::vector<WalkFields> kWalks = {{"layernorm", {"elements_per_clock_per_sm", "fixed_s", "row_cycles", "load_cycles", "column_cycles", "again", "l2_share"}},
+                                                 {"layernorm_input", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "column_cycles", "again", "l2_share"}},
+                                                 {"rmsnorm", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "column_cycles", "again", "l2_share"}},
+                                                 {"rmsnorm.bwd", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "column_cycles", "again", "l2_share"}},
+                                                 {"layernorm.gamma", {"efficiency", "fixed_s", "serial_cycles", "block_columns", "again", "l2_share"}},
+                                                 {"rmsnorm.gamma", {"efficiency", "serial_cycles", "block_columns", "again", "l2_share"}},
+                                                 {"row_sum", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "byte_cycles"}},
+                                                 {"row_mean", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "byte_cycles"}},
+                                                 {"column_sum", {"efficiency", "fixed_s", "serial_cycles", "stage_s"}},
+                                                 {"log_softmax", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "again", "l2_share", "in_flight"}},
+                                                 {"log_softmax.bwd", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles"}},
+                                                 {"nll", {"fixed_s", "serial_cycles"}},
+                                                 {"nll.bwd", {"fixed_s", "serial_cycles"}},
+                                                 {"embedding", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles"}},
+                                                 {"embedding.bwd.small", {"elements_per_clock_per_sm", "fixed_s", "serial_cycles"}},
+                                                 {"embedding.bwd", {"elements_per_clock_per_sm", "fixed_s"}},
+                                                 {"optimizer", {"efficiency", "fixed_s", "serial_cycles"}},
+                                                 {"scatter_add", {"elements_per_clock_per_sm", "half_factor", "efficiency", "fixed_s"}},
+                                                 {"cast_up", {"elements_per_clock_per_sm", "efficiency", "fixed_s"}},  // one dtype beside the other in the same call
+                                                 {"cast_down", {"elements_per_clock_per_sm", "efficiency", "fixed_s"}},
+                                                 {"mixed_mul", {"elements_per_clock_per_sm", "efficiency", "fixed_s"}},
+                                                 {"few_rows", {"fixed_s", "stage_s"}},
+                                                 {"copy_engine", {"efficiency"}},
+                                                 {"topk", {"fixed_s", "row_cycles"}},
+                                                 {"sort", {"fixed_s", "stage_s"}}};
+  if (walk.starts_with("softmax")) {
+    static const std::vector<std::string_view> kSoftmax = {"elements_per_clock_per_sm", "efficiency", "fixed_s"};
+    return kSoftmax;
+  }
+  for (const WalkFields& w : kWalks) {
+    if (w.walk == walk) return w.fields;
+  }
+  return kFlat;
+}
+
+// Where a walk's constant is of another size than its name usually is.
+struct Start {
+  std::string_view walk, field;
+  double start, sigma;
+};
+constexpr Start kStartsElsewhere[] = {{"embedding.bwd", "fixed_s", 1e-4, 5e-5},  // some thirty kernels of a sort and of sums
+                                      {"topk", "fixed_s", 9e-6, 2e-6},           // two kernels of seven dependent rounds each
+                                      {"topk", "row_cycles", 400, 1},
+                                      {"few_rows", "stage_s", 6e-7, 0.5},      // one round to DRAM
+                                      {"log_softmax", "in_flight", 2, 0.2},    // blocks of 1024 threads
+                                      {"log_softmax", "row_cycles", 5000, 1},  // three sums over such a block, each of a pass through a long row
+                                      {"log_softmax.bwd", "row_cycles", 2000, 1},
+                                      {"layernorm.gamma", "block_columns", 32, 0.2},
+                                      {"rmsnorm.gamma", "block_columns", 32, 0.2},
+                                      {"sort", "stage_s", 5e-6, 1},
+                                      {"sort", "fixed_s", 4e-6, 2e-6}};
+
+// What a campaign holds: a free one would take for DRAM what is work of the SMs, and fail on GPUs with less bandwidth for each SM.
+struct Held {
+  std::string_view walk, field;
+  double value;
+};
+constexpr Held kHeld[] = {{"layernorm", "efficiency", 0.88}, {"embedding.bwd", "efficiency", 0.88}};
+
+// Kernels of one make: where rows do not tell, a campaign leaves the second as the first. One generated kernel steps through operands with strides, another one converts on
+// loading.
+struct Kin {
+  std::string_view walk, like;
+};
+constexpr Kin kKin[] = {{"sigmoid", "vector"},
+                        {"gelu", "sigmoid"},
+                        {"gelu_backward", "gelu"},
+                        {"gelu_tanh", "gelu"},
+                        {"gelu_tanh_backward", "gelu_tanh"},
+                        {"compare", "vector"},
+                        {"where", "vector"},
+                        {"masked_fill", "vector"},
+                        {"fill", "vector"},
+                        {"cast_down", "vector"},
+                        {"concat_rows", "vector"},
+                        {"index_rows", "vector"},
+                        {"masked", "broadcast"},
+                        {"strided", "broadcast"},
+                        {"slice", "broadcast"},
+                        {"order_mix", "strided"},
+                        {"expand", "broadcast"},
+                        {"transpose", "strided"},
+                        {"concat", "strided"},
+                        {"cast_up", "broadcast"},
+                        {"mixed_mul", "cast_up"},
+                        {"softmax.block", "softmax.warp"},
+                        {"softmax.wide", "softmax.block"},
+                        {"softmax.bwd.block", "softmax.bwd.warp"},
+                        {"softmax.bwd.wide", "softmax.bwd.block"},
+                        {"softmax_fp32.block", "softmax_fp32.warp"},
+                        {"softmax_fp32.wide", "softmax_fp32.block"},
+                        {"row_mean", "row_sum"},
+                        {"layernorm", "rmsnorm"},
+                        {"rmsnorm.bwd", "layernorm_input"},
+                        {"rmsnorm.gamma", "layernorm.gamma"}};
+
+std::string_view kin_of(std::string_view walk) {
+  const auto found = std::find_if(std::begin(kKin), std::end(kKin), [&](const Kin& kin) { return kin.walk == walk; });
+  return found == std::end(kKin) ? std::string_view{} : found->like;
+}
+// How many kernels stand before this one.
+int generation(std::string_view walk) {
+  int steps = 0;
+  for (std::string_view w = kin_of(walk); !w.empty(); w = kin_of(w)) ++steps;
+  return steps;
+}
+
+const TorchField& field_of(std::string_view name) {
+  return *std::find_if(kTorchFields.begin(), kTorchFields.end(), [&](const TorchField& field) { return field.name == name; });
+}
+
+// One constant that a group of rows may move.
+struct Variable {
+  std::string walk;
+  const TorchField* field;
+  std::string_view unit;
+  double lowest, highest, start, sigma;
+
+  double to_coordinate(double value) const { return lowest > 0 ? std::log(value) / sigma : value / sigma; }
+  double from_coordinate(double x) const { return std::clamp(lowest > 0 ? std::exp(x * sigma) : x * sigma, lowest, highest); }
+};
+
+// Rows whose time depends on the same walks that nothing else tells.
+struct Group {
+  std::vector<std::string> walks;
+  std::vector<const FitRow*> rows;
+};
+
+class TorchFitter {
+ public:
+  TorchFitter(const Machine& machine, const TorchFitOptions& options, std::string date)
+      : machine_(machine), options_(options), constants_(resolve_constants(machine_, Mode::calibrated)), kernels_(machine_, constants_), date_(std::move(date)) {}
+
+  const TorchKernels& kernels() const { return kernels_; }
+  const Constants& constants() const { return constants_; }
+
+  TorchClassFit fit(const Group& group, std::vector<Fact>& facts) {
+    TorchClassFit report;
+    report.walk = fmt::format("{}", fmt::join(group.walks, "+"));
+    report.rows = group.rows.size();
+    rows_.clear();
+    std::copy_if(group.rows.begin(), group.rows.end(), std::back_inserter(rows_), [](const FitRow* row) { return !row->kept_out; });
+    report.fitted = rows_.size();
+    if (rows_.empty()) return report;
+    report.before = kernels_.covers(rows_.front()->call) ? loss() : 0;
+    variables_ = variables_of(group.walks);
+    const bool scale_only = !options_.campaign && (static_cast<int>(rows_.size()) < options_.least_rows || one_size());
+    report.scaled = scale_only;
+    for (const Held& held : kHeld) {
+      if (!options_.campaign || std::find(group.walks.begin(), group.walks.end(), held.walk) == group.walks.end()) continue;
+      kernels_.set(held.walk, field_of(held.field), held.value);
+      facts.push_back(Fact{.key = fmt::format("torch.{}.{}", held.walk, held.field),
+                           .value = held.value,
+                           .unit = "1",
+                           .source = "rows",
+                           .kind = "derived",
+                           .date = date_,
+                           .note = "held at that of long streams"});
+    }
+    std::vector<double> best = scale_only ? scaled() : searched();
+    apply(best);
+    report.after = loss();
+    for (std::size_t i = 0; i < variables_.size(); ++i) {
+      const Variable& v = variables_[i];
+      told_[v.walk + "." + std::string(v.field->name)] = best[i];
+      if (!options_.campaign && best[i] == v.start) continue;
+      facts.push_back(Fact{.key = "torch." + v.walk + "." + std::string(v.field->name),
+                           .value = best[i],
+                           .unit = std::string(v.unit),
+                           .source = "rows",
+                           .kind = "fitted",
+                           .date = date_,
+                           .note = scale_only ? fmt::format("rates of the class scaled on {} rows", rows_.size()) : fmt::format("{} rows fitted", rows_.size())});
+    }
+    return report;
+  }
+
+ private:
+  std::vector<Variable> variables_of(const std::vector<std::string>& walks) const {
+    std::vector<Variable> out;
+    for (const std::string& walk : walks) {
+      for (const std::string_view name : fields_of(walk)) {
+        const Bounds& b = *std::find_if(std::begin(kBounds), std::end(kBounds), [&](const Bounds& bounds) { return bounds.field == name; });
+        Variable v{walk, &field_of(name), b.unit, b.lowest, b.highest, b.neutral, b.sigma};
+        for (const Start& other : kStartsElsewhere) {
+          if (other.walk == walk && other.field == name) v.start = other.start, v.sigma = other.sigma, v.highest = std::max(v.highest, 4 * other.start);
+        }
+        if (const auto found = machine_.calibration.find("torch." + walk + "." + std::string(name)); found && !options_.campaign) v.start = std::clamp(*found, v.lowest, v.highest);
+        if (options_.campaign) {
+          for (std::string_view like = kin_of(walk); !like.empty(); like = kin_of(like)) {
+            if (const auto told = told_.find(fmt::format("{}.{}", like, name)); told != told_.end()) {
+              v.start = std::clamp(told->second, v.lowest, v.highest);
+              v.sigma *= kKinSigma;
+              break;
+            }
+          }
+        }
+        out.push_back(std::move(v));
+      }
+    }
+    return out;
+  }
+
+  void apply(std::span<const double> values) {
+    for (std::size_t i = 0; i < values.size(); ++i) kernels_.set(variables_[i].walk, *variables_[i].field, values[i]);
+  }
+
+  // Mean |predicted / measured - 1|; `smooth` rounds the kink off, without which a class of few rows is drawn through some of them exactly.
+  double loss(double smooth = 0) const {
+    double sum = 0;
+    for (const FitRow* row : rows_) {
+      const double error = kernels_.time(row->call).time_s / row->measured_s - 1;
+      sum += std::sqrt(error * error + smooth * smooth) - smooth;
+    }
+    return sum / static_cast<double>(rows_.size());
+  }
+
+  double size(const FitRow& row) const { return to_double(work_of(row.call).bytes()); }
+  bool one_size() const {
+    const auto [least, most] = std::minmax_element(rows_.begin(), rows_.end(), [&](const FitRow* a, const FitRow* b) { return size(*a) < size(*b); });
+    return size(**most) < kTwoSizes * size(**least);
+  }
+
+  // One factor on every rate of the class; what is fixed stays.
+  std::vector<double> scaled() {
+    const auto at = [&](double scale) {
+      std::vector<double> values;
+      for (const Variable& v : variables_) {
+        const std::string_view name = v.field->name;
+        const bool rate = name == "elements_per_clock_per_sm" || name == "efficiency", cycles = name.ends_with("cycles") || name == "stage_s";
+        values.push_back(rate ? std::clamp(v.start * scale, v.lowest, v.highest) : cycles ? std::clamp(v.start / scale, v.lowest, v.highest) : v.start);
+      }
+      return values;
+    };
+    const std::vector<double> found = minimise(
+        [&](std::span<const double> x) {
+          const double scale = std::exp(std::clamp(x[0], -std::log(kMostScale), std::log(kMostScale)));
+          apply(at(scale));
+          return loss(kSmooth) + kNearPrior / static_cast<double>(rows_.size()) * x[0] * x[0];
+        },
+        {0.0}, {0.2}, 120);
+    return at(std::exp(std::clamp(found[0], -std::log(kMostScale), std::log(kMostScale))));
+  }
+
+  std::vector<double> searched() {
+    const std::size_t n = variables_.size();
+    std::vector<double> start(n), best;
+    for (std::size_t i = 0; i < n; ++i) start[i] = variables_[i].to_coordinate(variables_[i].start);
+    const double prior = (options_.campaign ? kPrior : kNearPrior) / static_cast<double>(rows_.size());
+    const auto values_at = [&](std::span<const double> x) {
+      std::vector<double> values(n);
+      for (std::size_t i = 0; i < n; ++i) values[i] = variables_[i].from_coordinate(x[i]);
+      return values;
+    };
+    const auto cost = [&](std::span<const double> x) {
+      const std::vector<double> values = values_at(x);
+      apply(values);
+      double sum = loss(kSmooth);
+      for (std::size_t i = 0; i < n; ++i) {
+        const double inside = variables_[i].to_coordinate(values[i]);
+        sum += prior * (inside - start[i]) * (inside - start[i]) + 0.01 * (x[i] - inside) * (x[i] - inside);  // outside of the bounds nothing is gained
+      }
+      return sum;
+    };
+    const std::vector<double> step(n, 0.5);
+    double least = 0;
+    // The loss has more than one valley: starts are spread by a sequence that fills the box evenly.
+    for (int s = 0; s < (options_.campaign ? kStarts : 1); ++s) {
+      std::vector<double> x = start;
+      for (std::size_t i = 0; i < n && s > 0; ++i) x[i] += 4 * (halton(s, i) - 0.5);
+      for (int again = 0; again < 4; ++again) x = minimise(cost, x, step, 150 * n);
+      const double found = cost(x);
+      if (best.empty() || found < least) best = x, least = found;
+    }
+    return values_at(best);
+  }
+
+  static double halton(int index, std::size_t dimension) {
+    constexpr std::array kPrimes = {2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47};
+    const int base = kPrimes[dimension % kPrimes.size()];
+    double value = 0, share = 1;
+    for (int rest = index; rest > 0; rest /= base) value += (share /= base) * (rest % base);
+    return value;
+  }
+
+  Machine machine_;
+  const TorchFitOptions& options_;
+  Constants constants_;
+  TorchKernels kernels_;
+  std::string date_;
+  std::vector<const FitRow*> rows_;
+  std::vector<Variable> variables_;
+  std::map<std::string, double, std::less<>> told_;  // "vector.efficiency": values found so far
+};
+
+// Calls that one walk decides come first; then those that add a walk to known ones.
+std::vector<Group> groups_of(const std::vector<const FitRow*>& rows) {
+  std::vector<Group> groups;
+  std::set<std::string, std::less<>> told;
+  for (std::size_t depth = 1; depth <= 3; ++depth) {
+    std::map<std::vector<std::string>, std::vector<const FitRow*>> found;
+    for (const FitRow* row : rows) {
+      const std::vector<std::string_view> walks = torch_walks(row->call);
+      if (walks.size() != depth) continue;
+      std::vector<std::string> open;
+      for (const std::string_view walk : walks) {
+        if (!told.contains(walk)) open.emplace_back(walk);
+      }
+      if (open.empty()) open.emplace_back(walks.front());
+      found[open].push_back(row);
+    }
+    const std::size_t begin = groups.size();
+    for (auto& [walks, members] : found) {
+      if (depth > 1 && walks.size() == 1 && told.contains(walks.front())) continue;
+      // Rows of one walk that begin with different others are fitted together.
+      const auto shares = [&](const Group& group) { return std::any_of(walks.begin(), walks.end(), [&](const std::string& w) { return std::ranges::count(group.walks, w) > 0; }); };
+      auto into = std::find_if(groups.begin() + static_cast<std::ptrdiff_t>(begin), groups.end(), shares);
+      if (into == groups.end()) into = groups.insert(groups.end(), Group{});
+      for (const std::string& walk : walks) {
+        if (std::ranges::count(into->walks, walk) == 0) into->walks.push_back(walk);
+      }
+      into->rows.insert(into->rows.end(), members.begin(), members.end());
+    }
+    for (std::size_t i = begin; i < groups.size(); ++i) {
+      if (std::any_of(groups[i].rows.begin(), groups[i].rows.end(), [](const FitRow* row) { return !row->kept_out; })) told.insert(groups[i].walks.begin(), groups[i].walks.end());
+    }
+    std::stable_sort(groups.begin() + static_cast<std::ptrdiff_t>(begin), groups.end(),
+                     [](const Group& a, const Group& b) { return generation(a.walks.front()) < generation(b.walks.front()); });
+  }
+  return groups;
+}
+
+using Times = std::map<std::string, std::pair<std::vector<double>, std::vector<double>>>;
+
+std::map<std::string, Residuals> residuals_of_all(const Times& times) {
+  std::map<std::string, Residuals> out;
+  for (const auto& [family, pair] : times) out[family] = residuals_of(pair.first, pair.second);
+  return out;
+}
+
+std::vector<ValidRange> sizes_of(const std::vector<const FitRow*>& rows, std::string_view family) {
+  std::vector<ValidRange> ranges;
+  for (const std::string_view key : kSizes) {
+    double lowest = 1e300, highest = 0;
+    for (const FitRow* row : rows) {
+      if (torch_family(row->call) != family) continue;
+      lowest = std::min(lowest, size_of(row->call, key)), highest = std::max(highest, size_of(row->call, key));
+    }
+    if (highest > lowest) ranges.push_back({std::string(key), lowest, highest});  // a single size does not bound a range
+  }
+  return ranges;
+}
+
+}  // namespace
+
+std::string torch_family(const KernelCall& call) {
+  const std::string_view walk = call.impl == Impl::torch ? torch_walk(call) : std::string_view{};
+  return walk.empty() ? std::string() : "torch." + std::string(walk);
+}
+
+Result<TorchFit> fit_torch_classes(const Machine& machine, std::span<const FitRow> rows, const TorchFitOptions& options) {
+  TorchFit fit;
+  std::vector<const FitRow*> used;
+  for (const FitRow& row : rows) {
+    if (torch_family(row.call).empty() || !(row.measured_s > 0)) {
+      ++fit.ignored;
+      continue;
+    }
+    used.push_back(&row);
+    if (!row.kept_out) ++fit.fitted_rows;
+  }
+  fit.rows = used.size();
+  if (fit.fitted_rows == 0) return fail(ErrorCode::invalid, "no row of PyTorch's kernels can be used for a fit", "", "rows need impl=torch and a class that the model knows");
+
+  Machine own = machine;
+  if (options.campaign) {
+    for (CalibrationLayer& layer : own.calibration.layers) std::erase_if(layer.facts, [](const Fact& fact) { return fact.key.starts_with("torch."); });
+  }
+  CalibrationLayer& layer = fit.layer;
+  layer.level = options.campaign ? LayerLevel::architecture : LayerLevel::device;
+  layer.architecture = options.campaign ? "any" : "";
+  layer.device = options.campaign ? "" : machine.device.id;
+  layer.library = options.library;
+  TorchFitter fitter(own, options, options.date);
+  if (options.campaign) {
+    layer.rows_of = machine.device.id;
+    layer.facts.push_back(Fact{.key = "torch.pointwise_reference",
+                               .value = fitter.constants().efficiency[static_cast<std::size_t>(KernelClass::pointwise)],
+                               .unit = "1",
+                               .source = "rows",
+                               .kind = "derived",
+                               .date = options.date,
+                               .note = "what pointwise kernels reach on the device of the rows; efficiencies below shrink on a device whose pointwise kernels reach less (GDDR6)"});
+  }
+  for (const Group& group : groups_of(used)) fit.classes.push_back(fitter.fit(group, layer.facts));
+
+  const Constants constants = resolve_constants(machine, Mode::calibrated);
+  const TorchKernels before(machine, constants);
+  KernelTimer ideal(machine, Mode::sol, ClockState::burst);
+  Times now, old, fixed;
+  for (const FitRow* row : used) {
+    if (!row->kept_out || !fitter.kernels().covers(row->call)) continue;
+    for (const std::string& family : {torch_family(row->call), std::string("torch")}) {
+      const auto add = [&](Times& times, double predicted_s) {
+        times[family].first.push_back(predicted_s);
+        times[family].second.push_back(row->measured_s);
+      };
+      add(now, fitter.kernels().time(row->call).time_s);
+      add(fixed, fixed_factor_roofline_s(ideal(row->call).peak_s));
+      if (before.covers(row->call)) add(old, before.time(row->call).time_s);
+    }
+  }
+  fit.residuals = residuals_of_all(now), fit.before = residuals_of_all(old), fit.fixed = residuals_of_all(fixed);
+  fit.all = fit.residuals["torch"], fit.all_before = fit.before["torch"], fit.all_fixed = fit.fixed["torch"];
+  for (auto* map : {&fit.residuals, &fit.before, &fit.fixed}) map->erase("torch");
+  for (const auto& [family, residuals] : fit.residuals) {
+    if (residuals.rows >= kLeastTorchRows) layer.residuals[family] = residuals;
+  }
+  if (fit.all.rows >= kLeastTorchRows) layer.residuals["torch"] = fit.all;
+  for (const auto& [family, residuals] : fit.residuals) layer.validity[family] = sizes_of(used, family);
+  std::erase_if(layer.validity, [](const auto& entry) { return entry.second.empty(); });
+  return fit;
+}
+
+}  // namespace rooftile
