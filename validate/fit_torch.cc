@@ -16,12 +16,12 @@
 namespace rooftile {
 namespace {
 
-constexpr double kPrior = 0.02;     // of loss, shared by the rows, for a constant that is its `sigma` away from its start: keeps what rows cannot tell in place
+constexpr double kPrior = 0.02;      // of loss, shared by the rows, for a constant that is its `sigma` away from its start: keeps what rows cannot tell in place
 constexpr double kNearPrior = 0.05;  // the same where few rows move constants of a campaign
-constexpr double kSmooth = 0.03;    // of the loss around 0, much the same as the noise of neighbouring sizes
-constexpr double kKinSigma = 0.7;   // of a constant's sigma where kernels of the same make are known
-constexpr double kMostScale = 2;    // that a class's rates may be scaled by
-constexpr double kTwoSizes = 1.5;   // sizes that differ by less are one
+constexpr double kSmooth = 0.03;     // of the loss around 0, much the same as the noise of neighbouring sizes
+constexpr double kKinSigma = 0.7;    // of a constant's sigma where kernels of the same make are known
+constexpr double kMostScale = 2;     // that a class's rates may be scaled by
+constexpr double kTwoSizes = 1.5;    // sizes that differ by less are one
 constexpr int kStarts = 24;
 constexpr std::string_view kSizes[] = {"rows", "cols", "numel", "tokens", "hidden"};
 
@@ -34,6 +34,7 @@ struct Bounds {
 constexpr Bounds kBounds[] = {{"elements_per_clock_per_sm", "1", 0.02, 200, 6, 1},
                               {"efficiency", "1", 0.2, 0.95, 0.88, 0.4},
                               {"fixed_s", "s", 0, 8e-6, 1e-6, 1e-6},
+                              {"latency_s", "s", 0, 8e-6, 0, 1e-6},
                               {"half_s", "s", 0, 4e-6, 0, 5e-7},
                               {"half_factor", "1", 0.5, 4, 1, 0.5},
                               {"row_cycles", "1", 1, 1e5, 60, 1},
@@ -44,6 +45,8 @@ constexpr Bounds kBounds[] = {{"elements_per_clock_per_sm", "1", 0.02, 200, 6, 1
                               {"l2_share", "1", 0.05, 2, 0.4, 0.5},
                               {"in_flight", "1", 1, 32, 8, 0.5},
                               {"serial_cycles", "1", 0.01, 2000, 5, 2},
+                              {"tail", "1", 0, 1, 0.3, 0.3},
+                              {"split_s", "s", 0, 1e-5, 2e-6, 2e-6},
                               {"stage_s", "s", 1e-9, 1e-5, 2e-7, 1},
                               {"block_columns", "1", 4, 256, 32, 0.5}};
 
@@ -62,9 +65,9 @@ const std::vector<std::string_view>& fields_of(std::string_view walk) {
                                                  {"rmsnorm.gamma", {"efficiency", "serial_cycles", "block_columns", "again", "l2_share"}},
                                                  {"row_sum", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "byte_cycles"}},
                                                  {"row_mean", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "byte_cycles"}},
-                                                 {"column_sum", {"efficiency", "fixed_s", "serial_cycles", "stage_s"}},
-                                                 {"log_softmax", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "again", "l2_share", "in_flight"}},
-                                                 {"log_softmax.bwd", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles"}},
+                                                 {"column_sum", {"efficiency", "fixed_s", "serial_cycles", "split_s", "stage_s"}},
+                                                 {"log_softmax", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "again", "l2_share", "in_flight", "tail"}},
+                                                 {"log_softmax.bwd", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "in_flight", "tail"}},
                                                  {"nll", {"fixed_s", "serial_cycles"}},
                                                  {"nll.bwd", {"fixed_s", "serial_cycles"}},
                                                  {"embedding", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles"}},
@@ -72,9 +75,10 @@ const std::vector<std::string_view>& fields_of(std::string_view walk) {
                                                  {"embedding.bwd", {"elements_per_clock_per_sm", "fixed_s"}},
                                                  {"optimizer", {"efficiency", "fixed_s", "serial_cycles"}},
                                                  {"scatter_add", {"elements_per_clock_per_sm", "half_factor", "efficiency", "fixed_s"}},
-                                                 {"cast_up", {"elements_per_clock_per_sm", "efficiency", "fixed_s"}},  // one dtype beside the other in the same call
+                                                 {"cast_up", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "latency_s"}},  // one dtype beside the other in the same call
                                                  {"cast_down", {"elements_per_clock_per_sm", "efficiency", "fixed_s"}},
-                                                 {"mixed_mul", {"elements_per_clock_per_sm", "efficiency", "fixed_s"}},
+                                                 {"mixed_mul", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "latency_s"}},
+                                                 {"concat", {"elements_per_clock_per_sm", "efficiency", "fixed_s"}},  // one element a thread
                                                  {"few_rows", {"fixed_s", "stage_s"}},
                                                  {"copy_engine", {"efficiency"}},
                                                  {"topk", {"fixed_s", "row_cycles"}},
@@ -101,6 +105,8 @@ constexpr Start kStartsElsewhere[] = {{"embedding.bwd", "fixed_s", 1e-4, 5e-5}, 
                                       {"log_softmax", "in_flight", 2, 0.2},    // blocks of 1024 threads
                                       {"log_softmax", "row_cycles", 5000, 1},  // three sums over such a block, each of a pass through a long row
                                       {"log_softmax.bwd", "row_cycles", 2000, 1},
+                                      {"log_softmax.bwd", "in_flight", 2, 0.2},
+                                      {"column_sum", "serial_cycles", 250, 1},  // a quarter of a round to DRAM for a value
                                       {"layernorm.gamma", "block_columns", 32, 0.2},
                                       {"rmsnorm.gamma", "block_columns", 32, 0.2},
                                       {"sort", "stage_s", 5e-6, 1},
@@ -134,7 +140,7 @@ constexpr Kin kKin[] = {{"sigmoid", "vector"},
                         {"strided", "broadcast"},
                         {"slice", "broadcast"},
                         {"order_mix", "strided"},
-                        {"expand", "broadcast"},
+                        {"expand", "vector"},
                         {"transpose", "strided"},
                         {"concat", "strided"},
                         {"cast_up", "broadcast"},

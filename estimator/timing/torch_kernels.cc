@@ -12,8 +12,11 @@ constexpr double kWarpRow = 1024;          // longest row that PyTorch's softmax
 constexpr double kBlockRow = 8192;         // longest row of its softmax that a block keeps in registers
 constexpr double kTypicalBlockRow = 4096;  // whose rate is the walk's; registers of longer rows leave fewer blocks to an SM
 constexpr double kBlockRowPower = 0.4;
-constexpr double kSplitRows = 1024;      // column sums of fewer rows are done in one stage
+// A column sum (reduce_kernel<128, 4>): a block of 4 x 32 threads takes 128 columns; from 256 values a thread on several blocks share them, each thread keeping 16 at the least, as
+// long as the GPU has room for more; the last block of a column then steps through the sums of the others, 4 at a time (Reduce.cuh, setReduceConfig).
+constexpr double kReduceRows = 4, kReduceColumns = 128, kSplitValues = 256, kLeastValues = 16, kReduceBlocksPerSm = 16;
 constexpr double kSortedTokens = 3072;   // gradients of an embedding from more tokens are sorted first (embedding_dense_backward_cuda)
+constexpr double kReduceBlock = 512;     // elements that a block of a reduction takes at once (128 threads, 4 each): shorter rows share one
 constexpr double kFewRows = 16;          // index_select and index_add walk so many rows one after the other in each thread (indexSelectSmallIndex)
 constexpr double kIndexedRow = 2048;     // elements of a row where only their sum is known
 constexpr double kCopyEngine = 1 << 30;  // bytes from which the driver copies with its copy engine and not with a kernel
@@ -235,18 +238,19 @@ bool TorchKernels::covers(const KernelCall& call) const {
   return std::all_of(walks.begin(), walks.end(), [&](std::string_view name) { return walk(name).known; });
 }
 
-// Stepping through elements and moving bytes overlap in part: a norm of exponent 2 joins them.
+// Stepping through elements and moving bytes overlap in part: a norm of exponent 2 joins them. Either hides what one thread waits for but for a little.
 double TorchKernels::flat(const TorchWalk& w, double elements, double bytes, bool half) const {
   const double step_s = w.elements > 0 ? elements * (half ? w.half_factor : 1) / (w.elements * sms_ * clock_hz_) : 0;
-  return w.fixed_s + (half ? w.half_s : 0) + p_norm(step_s, dram_seconds(w, bytes), 2);
+  return w.fixed_s + p_norm(p_norm(step_s, dram_seconds(w, bytes), 2), w.latency_s + (half ? w.half_s : 0), 3);
 }
 
 // A block (or warp) for each row. Passes over the input repeat from DRAM as far as the rows in work outgrow L2.
 double TorchKernels::rows(const TorchWalk& w, double rows, double cols, double element_bytes, double passes) const {
-  const double step_s = rows * (w.row_cycles + cols * element_bytes * w.load_cycles + (w.elements > 0 ? cols / w.elements : 0)) / (sms_ * clock_hz_);
-  const double in_work = std::min(rows, sms_ * w.in_flight) * cols * element_bytes;
+  const double at_once = std::min(rows, sms_ * w.in_flight), busy = rows > sms_ * w.in_flight ? rows + w.tail * at_once : rows;
+  const double step_s = busy * (w.row_cycles + cols * element_bytes * w.load_cycles + (w.elements > 0 ? cols / w.elements : 0)) / (sms_ * clock_hz_);
+  const double in_work = at_once * cols * element_bytes;
   const double again = w.again > 0 && l2_bytes_ > 0 ? w.again * std::clamp(in_work / (w.l2_share * l2_bytes_) - 1, 0.0, 1.0) : 0;
-  const double dram_s = dram_seconds(w, (passes + again) * rows * cols * element_bytes);
+  const double dram_s = dram_seconds(w, (passes + again) * busy * cols * element_bytes);
   const double alone_s = cols * (w.column_cycles + element_bytes * w.byte_cycles) / clock_hz_;
   return w.fixed_s + p_norm(p_norm(step_s, dram_s, 2), alone_s, 2);
 }
@@ -256,6 +260,18 @@ double TorchKernels::column_blocks(const TorchWalk& w, double rows, double cols,
   const double waves = w.block_columns > 0 ? std::max(1.0, cols / (w.block_columns * sms_)) : 1;
   const double missed = l2_bytes_ > 0 ? std::clamp(bytes / (w.l2_share * l2_bytes_) - 1, 0.0, 1.0) : 1;
   return w.fixed_s + p_norm(rows * w.serial_cycles * (1 + w.again * missed) / clock_hz_ * waves, dram_seconds(w, bytes), 2);
+}
+
+double TorchKernels::column_sum_seconds(double rows, double cols, double element_bytes) const {
+  const TorchWalk& w = walk("column_sum");
+  double values = rows / kReduceRows, blocks = 1;
+  if (values >= kSplitValues) {
+    const double across = std::ceil(cols / kReduceColumns), room = std::ceil(sms_ * kReduceBlocksPerSm / across);
+    blocks = std::max(std::min(room, std::ceil(values / kLeastValues)), std::ceil(values / kSplitValues));
+    values /= blocks;
+  }
+  const double combine_s = blocks > 1 ? w.split_s + blocks / kReduceRows * w.stage_s : 0;
+  return w.fixed_s + combine_s + p_norm(values * w.serial_cycles / clock_hz_, dram_seconds(w, rows * cols * element_bytes), 1.5);
 }
 
 double TorchKernels::row_seconds(const KernelCall& call) const {
@@ -271,12 +287,13 @@ double TorchKernels::row_seconds(const KernelCall& call) const {
     }
     case KernelClass::argmax:
     case KernelClass::row_sum:
-    case KernelClass::row_mean:
-      return rows(w, r, c, z, 1);
-    case KernelClass::column_sum: {
-      const double stage_s = r < kSplitRows ? r * w.serial_cycles / clock_hz_ : std::sqrt(r) * w.stage_s;
-      return w.fixed_s + p_norm(stage_s, dram_seconds(w, r * c * z), 1.5);
+    case KernelClass::row_mean: {
+      TorchWalk shared = w;
+      shared.row_cycles *= std::min(1.0, c / kReduceBlock);
+      return rows(shared, r, c, z, 1);
     }
+    case KernelClass::column_sum:
+      return column_sum_seconds(r, c, z);
     case KernelClass::nll:
       if (!backward) return w.fixed_s + r * w.serial_cycles / clock_hz_;
       return launch_s_ + w.fixed_s + r * w.serial_cycles / clock_hz_ + flat(walk("fill"), r * c, r * c * z, false);

@@ -20,6 +20,7 @@ struct TorchWalk {
   double elements = 0;                        // per clock and SM; 0: not limiting
   double efficiency = 1;                      // share of the data-sheet bandwidth
   double fixed_s = 0;                         // beyond the launch of a stream
+  double latency_s = 0;                       // that a thread alone takes for its elements: no kernel is shorter, and streams hide it
   double half_s = 0;                          // more of it for 16-bit elements, of which a thread of an unrolled kernel takes twice as many
   double row_cycles = 0;                      // of one SM for each row
   double load_cycles = 0;                     // of one SM for each byte of a row
@@ -29,7 +30,9 @@ struct TorchWalk {
   double l2_share = 1;                        // of which so much holds rows in work,
   double in_flight = 8;                       // so many on each SM
   double serial_cycles = 0;                   // of a thread for each row that it adds up
-  double stage_s = 0;                         // column sums: second stage, times the square root of the rows; one pass of a sort; one of few rows that are picked one by one
+  double tail = 0;                            // share of the rows in work at once that run after SMs begin to idle
+  double split_s = 0;                         // that a reduction takes more when several blocks share a result
+  double stage_s = 0;                         // column sums: a step through the other blocks' sums; one pass of a sort; one of few rows that are picked one by one
   double block_columns = 0;                   // that one block of a column reduction takes
 };
 
@@ -41,6 +44,7 @@ struct TorchField {
 inline constexpr std::array kTorchFields = {TorchField{"elements_per_clock_per_sm", &TorchWalk::elements},
                                             TorchField{"efficiency", &TorchWalk::efficiency},
                                             TorchField{"fixed_s", &TorchWalk::fixed_s},
+                                            TorchField{"latency_s", &TorchWalk::latency_s},
                                             TorchField{"half_s", &TorchWalk::half_s},
                                             TorchField{"half_factor", &TorchWalk::half_factor},
                                             TorchField{"row_cycles", &TorchWalk::row_cycles},
@@ -51,6 +55,8 @@ inline constexpr std::array kTorchFields = {TorchField{"elements_per_clock_per_s
                                             TorchField{"l2_share", &TorchWalk::l2_share},
                                             TorchField{"in_flight", &TorchWalk::in_flight},
                                             TorchField{"serial_cycles", &TorchWalk::serial_cycles},
+                                            TorchField{"tail", &TorchWalk::tail},
+                                            TorchField{"split_s", &TorchWalk::split_s},
                                             TorchField{"stage_s", &TorchWalk::stage_s},
                                             TorchField{"block_columns", &TorchWalk::block_columns}};
 
@@ -75,6 +81,7 @@ class TorchKernels {
   double column_blocks(const TorchWalk& w, double rows, double cols, double bytes) const;
   double seconds(const KernelCall& call) const;
   double row_seconds(const KernelCall& call) const;
+  double column_sum_seconds(double rows, double cols, double element_bytes) const;
   double few_rows_seconds(double rows) const;
   double masked_fill_seconds(const KernelCall& call) const;
   double embedding_seconds(const KernelCall& call) const;
