@@ -444,17 +444,15 @@ Result<TorchFit> fit_torch_classes(const Machine& machine, std::span<const FitRo
   layer.device = options.campaign ? "" : machine.device.id;
   layer.library = options.library;
   TorchFitter fitter(own, options, options.date);
-  if (options.campaign) {
-    layer.rows_of = machine.device.id;
-    layer.facts.push_back(Fact{.key = "torch.pointwise_reference",
-                               .value = fitter.constants().efficiency[static_cast<std::size_t>(KernelClass::pointwise)],
-                               .unit = "1",
-                               .source = "rows",
-                               .kind = "derived",
-                               .date = options.date,
-                               .note = "what pointwise kernels reach on the device of the rows; efficiencies below shrink on a device whose pointwise kernels reach less (GDDR6)"});
-  }
+  if (options.campaign) layer.rows_of = machine.device.id;
   for (const Group& group : groups_of(used)) fit.classes.push_back(fitter.fit(group, layer.facts));
+  const auto vector = std::find_if(layer.facts.begin(), layer.facts.end(), [](const Fact& fact) { return fact.key == "torch.vector.efficiency"; });
+  if (options.campaign && vector != layer.facts.end()) {
+    Fact reference = *vector;
+    reference.key = "torch.pointwise_reference", reference.kind = "derived";
+    reference.note = "what pointwise kernels reach where the efficiencies below were found; those of a device whose own reach less (GDDR6) shrink with it";
+    layer.facts.insert(layer.facts.begin(), std::move(reference));
+  }
 
   const Constants constants = resolve_constants(machine, Mode::calibrated);
   const TorchKernels before(machine, constants);
