@@ -12,6 +12,7 @@
 #include "estimator/timing/torch_kernels.h"
 #include "validate/fit_device.h"
 #include "validate/simplex.h"
+#include "validate/torch_constants.h"
 
 namespace rooftile {
 namespace {
@@ -24,148 +25,6 @@ constexpr double kMostScale = 2;     // that a class's rates may be scaled by
 constexpr double kTwoSizes = 1.5;    // sizes that differ by less are one
 constexpr int kStarts = 24;
 constexpr std::string_view kSizes[] = {"rows", "cols", "numel", "tokens", "hidden"};
-
-// Bounds keep a constant within what is physically possible; `neutral` is where a campaign starts, `sigma` how far from there it is expected: of its logarithm, or of the constant
-// where it may be 0. Long streams reach much the same share of the bandwidth; what is slower is held back by the SMs.
-struct Bounds {
-  std::string_view field, unit;
-  double lowest, highest, neutral, sigma;
-};
-constexpr Bounds kBounds[] = {{"elements_per_clock_per_sm", "1", 0.02, 200, 6, 1},
-                              {"efficiency", "1", 0.2, 0.95, 0.88, 0.4},
-                              {"fixed_s", "s", 0, 8e-6, 1e-6, 1e-6},
-                              {"latency_s", "s", 0, 8e-6, 0, 1e-6},
-                              {"half_s", "s", 0, 4e-6, 0, 5e-7},
-                              {"half_factor", "1", 0.5, 4, 1, 0.5},
-                              {"row_cycles", "1", 1, 1e5, 60, 1},
-                              {"load_cycles", "1", 1e-3, 2, 0.02, 1},
-                              {"column_cycles", "1", 0.05, 50, 1.5, 1},
-                              {"byte_cycles", "1", 0.05, 20, 1, 1},
-                              {"again", "1", 0.05, 4, 1, 0.5},
-                              {"l2_share", "1", 0.05, 2, 0.4, 0.5},
-                              {"in_flight", "1", 1, 32, 8, 0.5},
-                              {"serial_cycles", "1", 0.01, 2000, 5, 2},
-                              {"tail", "1", 0, 1, 0.3, 0.3},
-                              {"split_s", "s", 0, 1e-5, 2e-6, 2e-6},
-                              {"stage_s", "s", 1e-9, 1e-5, 2e-7, 1},
-                              {"block_columns", "1", 4, 256, 32, 0.5}};
-
-// What the time of a walk depends on. A walk that is not named is flat.
-struct WalkFields {
-  std::string_view walk;
-  std::vector<std::string_view> fields;
-};
-const std::vector<std::string_view>& fields_of(std::string_view walk) {
-  static const std::vector<std::string_view> kFlat = {"elements_per_clock_per_sm", "efficiency", "fixed_s", "half_s"};
-  static const std::vector<WalkFields> kWalks = {{"layernorm", {"elements_per_clock_per_sm", "fixed_s", "row_cycles", "load_cycles", "column_cycles", "again", "l2_share"}},
-                                                 {"layernorm_input", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "column_cycles", "again", "l2_share"}},
-                                                 {"rmsnorm", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "column_cycles", "again", "l2_share"}},
-                                                 {"rmsnorm.bwd", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "column_cycles", "again", "l2_share"}},
-                                                 {"layernorm.gamma", {"efficiency", "fixed_s", "serial_cycles", "block_columns", "again", "l2_share"}},
-                                                 {"rmsnorm.gamma", {"efficiency", "serial_cycles", "block_columns", "again", "l2_share"}},
-                                                 {"row_sum", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "byte_cycles"}},
-                                                 {"row_mean", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "byte_cycles"}},
-                                                 {"column_sum", {"efficiency", "fixed_s", "serial_cycles", "split_s", "stage_s"}},
-                                                 {"log_softmax", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "again", "l2_share", "in_flight", "tail"}},
-                                                 {"log_softmax.bwd", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "in_flight", "tail"}},
-                                                 {"nll", {"fixed_s", "serial_cycles"}},
-                                                 {"nll.bwd", {"fixed_s", "serial_cycles"}},
-                                                 {"embedding", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles"}},
-                                                 {"embedding.bwd.small", {"elements_per_clock_per_sm", "fixed_s", "serial_cycles"}},
-                                                 {"embedding.bwd", {"elements_per_clock_per_sm", "fixed_s"}},
-                                                 {"optimizer", {"efficiency", "fixed_s", "serial_cycles"}},
-                                                 {"scatter_add", {"elements_per_clock_per_sm", "half_factor", "efficiency", "fixed_s"}},
-                                                 {"cast_up", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "latency_s"}},  // one dtype beside the other in the same call
-                                                 {"cast_down", {"elements_per_clock_per_sm", "efficiency", "fixed_s"}},
-                                                 {"mixed_mul", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "latency_s"}},
-                                                 {"concat", {"elements_per_clock_per_sm", "efficiency", "fixed_s"}},  // one element a thread
-                                                 {"few_rows", {"fixed_s", "stage_s"}},
-                                                 {"copy_engine", {"efficiency"}},
-                                                 {"topk", {"fixed_s", "row_cycles"}},
-                                                 {"sort", {"fixed_s", "stage_s"}}};
-  if (walk.starts_with("softmax")) {
-    static const std::vector<std::string_view> kSoftmax = {"elements_per_clock_per_sm", "efficiency", "fixed_s"};
-    return kSoftmax;
-  }
-  for (const WalkFields& w : kWalks) {
-    if (w.walk == walk) return w.fields;
-  }
-  return kFlat;
-}
-
-// Where a walk's constant is of another size than its name usually is.
-struct Start {
-  std::string_view walk, field;
-  double start, sigma;
-};
-constexpr Start kStartsElsewhere[] = {{"embedding.bwd", "fixed_s", 1e-4, 5e-5},  // some thirty kernels of a sort and of sums
-                                      {"topk", "fixed_s", 9e-6, 2e-6},           // two kernels of seven dependent rounds each
-                                      {"topk", "row_cycles", 400, 1},
-                                      {"few_rows", "stage_s", 6e-7, 0.5},      // one round to DRAM
-                                      {"log_softmax", "in_flight", 2, 0.2},    // blocks of 1024 threads
-                                      {"log_softmax", "row_cycles", 5000, 1},  // three sums over such a block, each of a pass through a long row
-                                      {"log_softmax.bwd", "row_cycles", 2000, 1},
-                                      {"log_softmax.bwd", "in_flight", 2, 0.2},
-                                      {"column_sum", "serial_cycles", 250, 1},  // a quarter of a round to DRAM for a value
-                                      {"layernorm.gamma", "block_columns", 32, 0.2},
-                                      {"rmsnorm.gamma", "block_columns", 32, 0.2},
-                                      {"sort", "stage_s", 5e-6, 1},
-                                      {"sort", "fixed_s", 4e-6, 2e-6}};
-
-// What a campaign holds: a free one would take for DRAM what is work of the SMs, and fail on GPUs with less bandwidth for each SM.
-struct Held {
-  std::string_view walk, field;
-  double value;
-};
-constexpr Held kHeld[] = {{"layernorm", "efficiency", 0.88}, {"embedding.bwd", "efficiency", 0.88}};
-
-// Kernels of one make: where rows do not tell, a campaign leaves the second as the first. One generated kernel steps through operands with strides, another one converts on
-// loading.
-struct Kin {
-  std::string_view walk, like;
-};
-constexpr Kin kKin[] = {{"sigmoid", "vector"},
-                        {"gelu", "sigmoid"},
-                        {"gelu_backward", "gelu"},
-                        {"gelu_tanh", "gelu"},
-                        {"gelu_tanh_backward", "gelu_tanh"},
-                        {"compare", "vector"},
-                        {"where", "vector"},
-                        {"masked_fill", "vector"},
-                        {"fill", "vector"},
-                        {"cast_down", "vector"},
-                        {"concat_rows", "vector"},
-                        {"index_rows", "vector"},
-                        {"masked", "broadcast"},
-                        {"strided", "broadcast"},
-                        {"slice", "broadcast"},
-                        {"order_mix", "strided"},
-                        {"expand", "vector"},
-                        {"transpose", "strided"},
-                        {"concat", "strided"},
-                        {"cast_up", "broadcast"},
-                        {"mixed_mul", "cast_up"},
-                        {"softmax.block", "softmax.warp"},
-                        {"softmax.wide", "softmax.block"},
-                        {"softmax.bwd.block", "softmax.bwd.warp"},
-                        {"softmax.bwd.wide", "softmax.bwd.block"},
-                        {"softmax_fp32.block", "softmax_fp32.warp"},
-                        {"softmax_fp32.wide", "softmax_fp32.block"},
-                        {"row_mean", "row_sum"},
-                        {"layernorm", "rmsnorm"},
-                        {"rmsnorm.bwd", "layernorm_input"},
-                        {"rmsnorm.gamma", "layernorm.gamma"}};
-
-std::string_view kin_of(std::string_view walk) {
-  const auto found = std::find_if(std::begin(kKin), std::end(kKin), [&](const Kin& kin) { return kin.walk == walk; });
-  return found == std::end(kKin) ? std::string_view{} : found->like;
-}
-// How many kernels stand before this one.
-int generation(std::string_view walk) {
-  int steps = 0;
-  for (std::string_view w = kin_of(walk); !w.empty(); w = kin_of(w)) ++steps;
-  return steps;
-}
 
 const TorchField& field_of(std::string_view name) {
   return *std::find_if(kTorchFields.begin(), kTorchFields.end(), [&](const TorchField& field) { return field.name == name; });
@@ -208,7 +67,7 @@ class TorchFitter {
     variables_ = variables_of(group.walks);
     const bool scale_only = !options_.campaign && (static_cast<int>(rows_.size()) < options_.least_rows || one_size());
     report.scaled = scale_only;
-    for (const Held& held : kHeld) {
+    for (const TorchHeld& held : torch_held()) {
       if (!options_.campaign || std::find(group.walks.begin(), group.walks.end(), held.walk) == group.walks.end()) continue;
       kernels_.set(held.walk, field_of(held.field), held.value);
       facts.push_back(Fact{.key = fmt::format("torch.{}.{}", held.walk, held.field),
@@ -241,15 +100,13 @@ class TorchFitter {
   std::vector<Variable> variables_of(const std::vector<std::string>& walks) const {
     std::vector<Variable> out;
     for (const std::string& walk : walks) {
-      for (const std::string_view name : fields_of(walk)) {
-        const Bounds& b = *std::find_if(std::begin(kBounds), std::end(kBounds), [&](const Bounds& bounds) { return bounds.field == name; });
+      for (const std::string_view name : torch_fields(walk)) {
+        const TorchBounds& b = torch_bounds(name);
         Variable v{walk, &field_of(name), b.unit, b.lowest, b.highest, b.neutral, b.sigma};
-        for (const Start& other : kStartsElsewhere) {
-          if (other.walk == walk && other.field == name) v.start = other.start, v.sigma = other.sigma, v.highest = std::max(v.highest, 4 * other.start);
-        }
+        if (const TorchStart* other = torch_start(walk, name)) v.start = other->start, v.sigma = other->sigma, v.highest = std::max(v.highest, 4 * other->start);
         if (const auto found = machine_.calibration.find("torch." + walk + "." + std::string(name)); found && !options_.campaign) v.start = std::clamp(*found, v.lowest, v.highest);
         if (options_.campaign) {
-          for (std::string_view like = kin_of(walk); !like.empty(); like = kin_of(like)) {
+          for (std::string_view like = torch_kin(walk); !like.empty(); like = torch_kin(like)) {
             if (const auto told = told_.find(fmt::format("{}.{}", like, name)); told != told_.end()) {
               v.start = std::clamp(told->second, v.lowest, v.highest);
               v.sigma *= kKinSigma;
@@ -387,7 +244,7 @@ std::vector<Group> groups_of(const std::vector<const FitRow*>& rows) {
       if (std::any_of(groups[i].rows.begin(), groups[i].rows.end(), [](const FitRow* row) { return !row->kept_out; })) told.insert(groups[i].walks.begin(), groups[i].walks.end());
     }
     std::stable_sort(groups.begin() + static_cast<std::ptrdiff_t>(begin), groups.end(),
-                     [](const Group& a, const Group& b) { return generation(a.walks.front()) < generation(b.walks.front()); });
+                     [](const Group& a, const Group& b) { return torch_generation(a.walks.front()) < torch_generation(b.walks.front()); });
   }
   return groups;
 }

@@ -72,13 +72,13 @@ std::string_view pointwise_walk(const PointwiseShape& s, DType dtype) {
     case PointwiseKind::order_mix:
     case PointwiseKind::transpose:
     case PointwiseKind::concat:
+    case PointwiseKind::div:
       return name_of(s.kind);
     case PointwiseKind::copy:
       return by_copy_engine(static_cast<double>(s.numel), dtype) ? "copy_engine" : "vector";
     case PointwiseKind::add:
     case PointwiseKind::sub:
     case PointwiseKind::mul:
-    case PointwiseKind::div:
     case PointwiseKind::scale:
     case PointwiseKind::unary:
     case PointwiseKind::square:
