@@ -249,11 +249,19 @@ Result<void> fit_streams(DeviceFitter& fitter, const Rows& rows) {
     if (auto done = fitter.block("own streams", own, others); !done) return done;
   }
   const auto foreign = [&](const FitRow& row) { return streams(row) && row.call.impl != Impl::rooftile; };
-  std::vector<Candidate> candidates = {{"dram.efficiency", "", 0.4, 1, 0.9}, {"sm.bytes_per_clock", "", 10, 200, 64}};
-  append_classes(candidates, rows,
-                 {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::embedding, KernelClass::cross_entropy,
-                  KernelClass::optimizer, KernelClass::pointwise},
-                 false);
+  // What pointwise kernels reach scales every class of PyTorch: their rows alone tell it, not norms whose kernels may be another library's.
+  std::vector<Candidate> reach;
+  append_classes(reach, rows, {KernelClass::pointwise}, false);
+  append(reach, {{"protocol.stream_launch_s", "protocol.launch_s", 1e-7, 6e-5, 2e-6, "s", true}});
+  if (auto done = fitter.block(
+          "pointwise", [&](const FitRow& row) { return foreign(row) && row.call.kernel == KernelClass::pointwise; }, reach);
+      !done)
+    return done;
+  std::vector<Candidate> candidates = {{"sm.bytes_per_clock", "", 10, 200, 64}};
+  append_classes(
+      candidates, rows,
+      {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::embedding, KernelClass::cross_entropy, KernelClass::optimizer},
+      false);
   append(candidates, {{"protocol.stream_launch_s", "protocol.launch_s", 1e-7, 6e-5, 2e-6, "s", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}});
   return fitter.block("streams", foreign, candidates);
 }

@@ -18,6 +18,7 @@ constexpr TorchBounds kBounds[] = {{"elements_per_clock_per_sm", "1", 0.02, 200,
                                    {"byte_cycles", "1", 0.05, 20, 1, 1},
                                    {"again", "1", 0.05, 4, 1, 0.5},
                                    {"l2_share", "1", 0.05, 2, 0.4, 0.5},
+                                   {"l1_share", "1", 0.05, 4, 1, 0.5},
                                    {"in_flight", "1", 1, 32, 8, 0.5},
                                    {"serial_cycles", "1", 0.01, 2000, 5, 2},
                                    {"tail", "1", 0, 1, 0.3, 0.3},
@@ -100,32 +101,33 @@ const TorchBounds& torch_bounds(std::string_view field) {
 
 const std::vector<std::string_view>& torch_fields(std::string_view walk) {
   static const std::vector<std::string_view> kFlat = {"elements_per_clock_per_sm", "efficiency", "fixed_s", "half_s"};
-  static const std::vector<WalkFields> kWalks = {{"layernorm", {"elements_per_clock_per_sm", "fixed_s", "row_cycles", "load_cycles", "column_cycles", "again", "l2_share"}},
-                                                 {"layernorm_input", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "column_cycles", "again", "l2_share"}},
-                                                 {"rmsnorm", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "column_cycles", "again", "l2_share"}},
-                                                 {"rmsnorm.bwd", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "column_cycles", "again", "l2_share"}},
-                                                 {"layernorm.gamma", {"efficiency", "fixed_s", "serial_cycles", "block_columns", "again", "l2_share"}},
-                                                 {"rmsnorm.gamma", {"efficiency", "serial_cycles", "block_columns", "again", "l2_share"}},
-                                                 {"row_sum", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "byte_cycles"}},
-                                                 {"row_mean", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "byte_cycles"}},
-                                                 {"column_sum", {"efficiency", "fixed_s", "serial_cycles", "split_s", "stage_s"}},
-                                                 {"log_softmax", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "again", "l2_share", "in_flight", "tail"}},
-                                                 {"log_softmax.bwd", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "in_flight", "tail"}},
-                                                 {"nll", {"fixed_s", "serial_cycles"}},
-                                                 {"nll.bwd", {"fixed_s", "serial_cycles"}},
-                                                 {"embedding", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles"}},
-                                                 {"embedding.bwd.small", {"elements_per_clock_per_sm", "fixed_s", "serial_cycles"}},
-                                                 {"embedding.bwd", {"elements_per_clock_per_sm", "fixed_s"}},
-                                                 {"optimizer", {"efficiency", "fixed_s", "serial_cycles"}},
-                                                 {"scatter_add", {"elements_per_clock_per_sm", "half_factor", "efficiency", "fixed_s"}},
-                                                 {"cast_up", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "latency_s"}},  // one dtype beside the other in the same call
-                                                 {"cast_down", {"elements_per_clock_per_sm", "efficiency", "fixed_s"}},
-                                                 {"mixed_mul", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "latency_s"}},
-                                                 {"concat", {"elements_per_clock_per_sm", "efficiency", "fixed_s"}},  // one element a thread
-                                                 {"few_rows", {"fixed_s", "stage_s"}},
-                                                 {"copy_engine", {"efficiency"}},
-                                                 {"topk", {"fixed_s", "row_cycles"}},
-                                                 {"sort", {"fixed_s", "stage_s"}}};
+  static const std::vector<WalkFields> kWalks = {
+      {"layernorm", {"elements_per_clock_per_sm", "fixed_s", "row_cycles", "load_cycles", "column_cycles", "again", "l1_share", "l2_share"}},
+      {"layernorm_input", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "column_cycles", "again", "l1_share", "l2_share"}},
+      {"rmsnorm", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "column_cycles", "again", "l1_share", "l2_share"}},
+      {"rmsnorm.bwd", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "column_cycles", "again", "l1_share", "l2_share"}},
+      {"layernorm.gamma", {"efficiency", "fixed_s", "serial_cycles", "block_columns", "again", "l2_share"}},
+      {"rmsnorm.gamma", {"efficiency", "serial_cycles", "block_columns", "again", "l2_share"}},
+      {"row_sum", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "byte_cycles"}},
+      {"row_mean", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "byte_cycles"}},
+      {"column_sum", {"efficiency", "fixed_s", "serial_cycles", "split_s", "stage_s"}},
+      {"log_softmax", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "again", "l2_share", "in_flight", "tail"}},
+      {"log_softmax.bwd", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles", "in_flight", "tail"}},
+      {"nll", {"fixed_s", "serial_cycles"}},
+      {"nll.bwd", {"fixed_s", "serial_cycles"}},
+      {"embedding", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "row_cycles"}},
+      {"embedding.bwd.small", {"elements_per_clock_per_sm", "fixed_s", "serial_cycles"}},
+      {"embedding.bwd", {"elements_per_clock_per_sm", "fixed_s"}},
+      {"optimizer", {"efficiency", "fixed_s", "serial_cycles"}},
+      {"scatter_add", {"elements_per_clock_per_sm", "half_factor", "efficiency", "fixed_s"}},
+      {"cast_up", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "latency_s"}},  // one dtype beside the other in the same call
+      {"cast_down", {"elements_per_clock_per_sm", "efficiency", "fixed_s"}},
+      {"mixed_mul", {"elements_per_clock_per_sm", "efficiency", "fixed_s", "latency_s"}},
+      {"concat", {"elements_per_clock_per_sm", "efficiency", "fixed_s"}},  // one element a thread
+      {"few_rows", {"fixed_s", "stage_s"}},
+      {"copy_engine", {"efficiency"}},
+      {"topk", {"fixed_s", "row_cycles"}},
+      {"sort", {"fixed_s", "stage_s"}}};
   if (walk.starts_with("softmax")) {
     static const std::vector<std::string_view> kSoftmax = {"elements_per_clock_per_sm", "efficiency", "fixed_s"};
     return kSoftmax;

@@ -17,6 +17,8 @@ constexpr double kBlockRowPower = 0.4;
 constexpr double kReduceRows = 4, kReduceColumns = 128, kSplitValues = 256, kLeastValues = 16, kReduceBlocksPerSm = 16;
 constexpr double kSortedTokens = 3072;   // gradients of an embedding from more tokens are sorted first (embedding_dense_backward_cuda)
 constexpr double kReduceBlock = 512;     // elements that a block of a reduction takes at once (128 threads, 4 each): shorter rows share one
+constexpr double kNormThreads = 128;     // of the block that takes a row of a norm
+constexpr double kMostScale = 1.1;       // by which pointwise kernels of another device may reach more of its bandwidth
 constexpr double kFewRows = 16;          // index_select and index_add walk so many rows one after the other in each thread (indexSelectSmallIndex)
 constexpr double kIndexedRow = 2048;     // elements of a row where only their sum is known
 constexpr double kCopyEngine = 1 << 30;  // bytes from which the driver copies with its copy engine and not with a kernel
@@ -197,6 +199,8 @@ TorchKernels::TorchKernels(const Machine& machine, const Constants& constants)
                                                    : 1e9),
       bandwidth_(machine.device.memory_bandwidth),
       l2_bytes_(machine.device.l2_bytes),
+      l1_bytes_(machine.device.shared_memory_per_sm),
+      blocks_per_sm_(machine.device.max_threads_per_sm / kNormThreads),
       launch_s_(constants.stream_launch_s),
       stream_efficiency_(constants.stream_efficiency > 0 ? constants.stream_efficiency : 1) {
   constexpr std::string_view kPrefix = "torch.";
@@ -206,7 +210,8 @@ TorchKernels::TorchKernels(const Machine& machine, const Constants& constants)
       const std::string_view key = fact.key;
       if (key.substr(0, kPrefix.size()) != kPrefix) continue;
       if (key == "torch.pointwise_reference") {
-        efficiency_scale_ = std::min(1.0, constants.efficiency[static_cast<std::size_t>(KernelClass::pointwise)] / fact.value);
+        const double reach = constants.efficiency[static_cast<std::size_t>(KernelClass::pointwise)] / fact.value;
+        efficiency_scale_ = layer.rows_of == machine.device.id ? 1 : std::min(kMostScale, reach);
         continue;
       }
       const std::size_t dot = key.rfind('.');
@@ -244,12 +249,19 @@ double TorchKernels::flat(const TorchWalk& w, double elements, double bytes, boo
   return w.fixed_s + p_norm(p_norm(step_s, dram_seconds(w, bytes), 2), w.latency_s + (half ? w.half_s : 0), 3);
 }
 
+// Share of a second reading of the rows in work that no cache holds. 0 while they fit its share of the cache, 1 from twice that on.
+double TorchKernels::missed(const TorchWalk& w, double rows, double row_bytes) const {
+  const auto over = [](double held, double cache) { return cache > 0 ? std::clamp(held / cache - 1, 0.0, 1.0) : 0; };
+  const bool near = w.l1_share > 0 && l1_bytes_ > 0 && blocks_per_sm_ > 0;
+  const double in_flight = near ? blocks_per_sm_ : w.in_flight, beyond_l2 = over(std::min(rows, sms_ * in_flight) * row_bytes, w.l2_share * l2_bytes_);
+  return near ? std::min(beyond_l2, over(std::min(in_flight, rows / sms_) * row_bytes, w.l1_share * l1_bytes_)) : beyond_l2;
+}
+
 // A block (or warp) for each row. Passes over the input repeat from DRAM as far as the rows in work outgrow L2.
 double TorchKernels::rows(const TorchWalk& w, double rows, double cols, double element_bytes, double passes) const {
   const double at_once = std::min(rows, sms_ * w.in_flight), busy = rows > sms_ * w.in_flight ? rows + w.tail * at_once : rows;
   const double step_s = busy * (w.row_cycles + cols * element_bytes * w.load_cycles + (w.elements > 0 ? cols / w.elements : 0)) / (sms_ * clock_hz_);
-  const double in_work = at_once * cols * element_bytes;
-  const double again = w.again > 0 && l2_bytes_ > 0 ? w.again * std::clamp(in_work / (w.l2_share * l2_bytes_) - 1, 0.0, 1.0) : 0;
+  const double again = w.again > 0 ? w.again * missed(w, rows, cols * element_bytes) : 0;
   const double dram_s = dram_seconds(w, (passes + again) * busy * cols * element_bytes);
   const double alone_s = cols * (w.column_cycles + element_bytes * w.byte_cycles) / clock_hz_;
   return w.fixed_s + p_norm(p_norm(step_s, dram_s, 2), alone_s, 2);

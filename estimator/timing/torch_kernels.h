@@ -28,6 +28,7 @@ struct TorchWalk {
   double half_factor = 1;                     // on the steps of 16-bit elements: atomic additions to half a word are tried until they meet no other
   double again = 0;                           // passes over the input that repeat when it fell out of L2,
   double l2_share = 1;                        // of which so much holds rows in work,
+  double l1_share = 0;                        // of the cache of an SM, which holds the rows of its blocks of 128 threads before L2 must; 0: does not
   double in_flight = 8;                       // so many on each SM
   double serial_cycles = 0;                   // of a thread for each row that it adds up
   double tail = 0;                            // share of the rows in work at once that run after SMs begin to idle
@@ -53,6 +54,7 @@ inline constexpr std::array kTorchFields = {TorchField{"elements_per_clock_per_s
                                             TorchField{"byte_cycles", &TorchWalk::byte_cycles},
                                             TorchField{"again", &TorchWalk::again},
                                             TorchField{"l2_share", &TorchWalk::l2_share},
+                                            TorchField{"l1_share", &TorchWalk::l1_share},
                                             TorchField{"in_flight", &TorchWalk::in_flight},
                                             TorchField{"serial_cycles", &TorchWalk::serial_cycles},
                                             TorchField{"tail", &TorchWalk::tail},
@@ -77,6 +79,7 @@ class TorchKernels {
   const TorchWalk& walk(std::string_view name) const;
   double dram_seconds(const TorchWalk& w, double bytes) const { return bytes / (w.efficiency * efficiency_scale_ * bandwidth_); }
   double flat(const TorchWalk& w, double elements, double bytes, bool half) const;
+  double missed(const TorchWalk& w, double rows, double row_bytes) const;
   double rows(const TorchWalk& w, double rows, double cols, double element_bytes, double passes) const;
   double column_blocks(const TorchWalk& w, double rows, double cols, double bytes) const;
   double seconds(const KernelCall& call) const;
@@ -87,7 +90,7 @@ class TorchKernels {
   double embedding_seconds(const KernelCall& call) const;
   double optimizer_seconds(const KernelCall& call) const;
 
-  double sms_, clock_hz_, bandwidth_, l2_bytes_, launch_s_, stream_efficiency_, efficiency_scale_ = 1;
+  double sms_, clock_hz_, bandwidth_, l2_bytes_, l1_bytes_, blocks_per_sm_, launch_s_, stream_efficiency_, efficiency_scale_ = 1;
   std::map<std::string, TorchWalk, std::less<>> walks_;
 };
 
