@@ -55,6 +55,19 @@ class TorchFitter {
   const TorchKernels& kernels() const { return kernels_; }
   const Constants& constants() const { return constants_; }
 
+  void hold(std::vector<Fact>& facts) {
+    for (const TorchHeld& held : torch_held()) {
+      kernels_.set(held.walk, field_of(held.field), held.value);
+      facts.push_back(Fact{.key = fmt::format("torch.{}.{}", held.walk, held.field),
+                           .value = held.value,
+                           .unit = std::string(held.unit),
+                           .source = "rows",
+                           .kind = "derived",
+                           .date = date_,
+                           .note = std::string(held.note)});
+    }
+  }
+
   TorchClassFit fit(const Group& group, std::vector<Fact>& facts) {
     TorchClassFit report;
     report.walk = fmt::format("{}", fmt::join(group.walks, "+"));
@@ -67,17 +80,6 @@ class TorchFitter {
     variables_ = variables_of(group.walks);
     const bool scale_only = !options_.campaign && (static_cast<int>(rows_.size()) < options_.least_rows || one_size());
     report.scaled = scale_only;
-    for (const TorchHeld& held : torch_held()) {
-      if (!options_.campaign || std::find(group.walks.begin(), group.walks.end(), held.walk) == group.walks.end()) continue;
-      kernels_.set(held.walk, field_of(held.field), held.value);
-      facts.push_back(Fact{.key = fmt::format("torch.{}.{}", held.walk, held.field),
-                           .value = held.value,
-                           .unit = "1",
-                           .source = "rows",
-                           .kind = "derived",
-                           .date = date_,
-                           .note = "held at that of long streams"});
-    }
     std::vector<double> best = scale_only ? scaled() : searched();
     apply(best);
     report.after = loss();
@@ -302,6 +304,7 @@ Result<TorchFit> fit_torch_classes(const Machine& machine, std::span<const FitRo
   layer.library = options.library;
   TorchFitter fitter(own, options, options.date);
   if (options.campaign) layer.rows_of = machine.device.id;
+  if (options.campaign) fitter.hold(layer.facts);
   for (const Group& group : groups_of(used)) fit.classes.push_back(fitter.fit(group, layer.facts));
   const auto vector = std::find_if(layer.facts.begin(), layer.facts.end(), [](const Fact& fact) { return fact.key == "torch.vector.efficiency"; });
   if (options.campaign && vector != layer.facts.end()) {

@@ -55,7 +55,14 @@ constexpr TorchStart kStartsElsewhere[] = {{"sigmoid", "efficiency", 0.88, 0.06}
                                            {"sort", "stage_s", 5e-6, 1},
                                            {"sort", "fixed_s", 4e-6, 2e-6}};
 
-constexpr TorchHeld kHeld[] = {{"layernorm", "efficiency", 0.88}, {"embedding.bwd", "efficiency", 0.88}};
+constexpr std::string_view kLong = "held at that of long streams";
+constexpr std::string_view kGenerated =
+    "kernels that a compiler generates, numel counts what they read and write; not among the rows, held at what kept whole compiled steps right";
+constexpr TorchHeld kHeld[] = {{"layernorm", "efficiency", 0.88, "1", kLong},
+                               {"embedding.bwd", "efficiency", 0.88, "1", kLong},
+                               {"fused", "elements_per_clock_per_sm", 13.45, "1", kGenerated},
+                               {"fused", "efficiency", 0.8978, "1", kGenerated},
+                               {"fused", "fixed_s", 8.139e-7, "s", kGenerated}};
 
 struct Kin {
   std::string_view walk, like;

@@ -31,6 +31,7 @@ const TorchStart* torch_start(std::string_view walk, std::string_view field);
 struct TorchHeld {
   std::string_view walk, field;
   double value;
+  std::string_view unit, note;
 };
 std::span<const TorchHeld> torch_held();
 

@@ -93,9 +93,10 @@ std::string_view pointwise_walk(const PointwiseShape& s, DType dtype) {
     case PointwiseKind::rsqrt:
     case PointwiseKind::neg:
     case PointwiseKind::strided_add:
+      return "vector";
     case PointwiseKind::fused:
     case PointwiseKind::fused_rows:
-      return "vector";
+      return "fused";
     default:  // kernels that eager PyTorch does not have
       return {};
   }
