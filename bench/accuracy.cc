@@ -20,6 +20,7 @@
 #include "frontends/model_files.h"
 #include "validate/errors.h"
 #include "validate/fit_device.h"
+#include "validate/fit_torch.h"
 
 using namespace rooftile;
 
@@ -123,10 +124,12 @@ bool is_bf16_gemm(const FitRow& row) { return row.call.kernel == KernelClass::ge
 bool is_fp32_gemm(const FitRow& row) { return row.call.kernel == KernelClass::gemm && row.call.dtype == DType::fp32; }
 bool is_attention(const FitRow& row) { return row.call.kernel == KernelClass::attention; }
 bool is_own_stream(const FitRow& row) { return row.call.impl == Impl::rooftile; }
-constexpr Plot kPlots[] = {{"h200_sxm", "bf16 GEMM", "gemm", is_bf16_gemm},       {"h200_sxm", "attention", "attention", is_attention},
-                           {"h200_sxm", "own streams", "streams", is_own_stream}, {"h100_sxm", "bf16 GEMM", "gemm", is_bf16_gemm},
-                           {"a100_sxm_80gb", "bf16 GEMM", "gemm", is_bf16_gemm},  {"b200_sxm", "bf16 GEMM", "gemm", is_bf16_gemm},
-                           {"l40s", "bf16 GEMM", "gemm", is_bf16_gemm},           {"v100_pcie_32gb", "fp32 GEMM", "gemm-fp32", is_fp32_gemm}};
+bool is_torch(const FitRow& row) { return !torch_family(row.call).empty(); }
+constexpr Plot kPlots[] = {{"h200_sxm", "bf16 GEMM", "gemm", is_bf16_gemm},           {"h200_sxm", "attention", "attention", is_attention},
+                           {"h200_sxm", "own streams", "streams", is_own_stream},     {"h200_sxm", "kernels of eager PyTorch", "torch", is_torch},
+                           {"h100_sxm", "bf16 GEMM", "gemm", is_bf16_gemm},           {"a100_sxm_80gb", "bf16 GEMM", "gemm", is_bf16_gemm},
+                           {"b200_sxm", "bf16 GEMM", "gemm", is_bf16_gemm},           {"l40s", "bf16 GEMM", "gemm", is_bf16_gemm},
+                           {"v100_pcie_32gb", "fp32 GEMM", "gemm-fp32", is_fp32_gemm}};
 
 }  // namespace
 
@@ -195,7 +198,7 @@ int main(int argc, char** argv) {
   for (auto& [id, device] : devices) {
     Timers timers(device.machine);
     std::map<std::string, std::map<std::string, Ratios>> families;  // family -> bucket
-    std::map<std::string, Ratios> whole;
+    std::map<std::string, Ratios> whole, classes;                   // classes: of PyTorch's kernels
     std::map<std::string, std::vector<double>> logs;
     std::vector<JudgedRow> judged;
     for (const FitRow& row : device.rows) {
@@ -208,7 +211,10 @@ int main(int argc, char** argv) {
       if (!row.kept_out) continue;
       const double ideal = timers.time(row, Mode::sol), model = timers.time(row, Mode::model), calibrated = timers.time(row, Mode::calibrated), measured = row.measured_s;
       const std::string name = row.family + (row.protocol.empty() ? "" : ", " + row.protocol);
-      for (Ratios* r : {&families[name][bucket_of(measured)], &whole[name]}) {
+      const std::string walk = row.protocol.starts_with("rooftile") ? torch_family(row.call) : std::string();
+      std::vector<Ratios*> places = {&families[name][bucket_of(measured)], &whole[name]};
+      if (!walk.empty()) places.insert(places.end(), {&classes[walk], &classes["torch, all"]});
+      for (Ratios* r : places) {
         r->ideal.push_back(ideal / measured);
         r->factor.push_back((ideal / kRooflineFactor + kRooflineFixed_s) / measured);
         r->model.push_back(model / measured);
@@ -228,6 +234,11 @@ int main(int argc, char** argv) {
       }
     }
     out += "\n";
+    if (!classes.empty()) {
+      out += fmt::format("Kernels of eager PyTorch by the class that their constants are fitted for (docs/model-kernels.md):\n\n{}", kHead);
+      for (const auto& [name, ratios] : classes) out += ratios.line(name);
+      out += "\n";
+    }
     intervals[device.machine.device.name] = coverage(logs);
     std::map<std::string, std::vector<JudgedRow>> sources;
     for (const JudgedRow& j : judged) sources[j.row->protocol].push_back(j);

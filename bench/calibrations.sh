@@ -21,6 +21,13 @@ fit() { # device, source, further options
   rows "$device" ,simumax
   "$rooftile" calibrate --from "$work/$device.csv" --device "$device" --source "$source" --date "$date" -o "$out/$device.yaml" "$@"
 }
+# The H200 from this project's own rows, then PyTorch's kernels from its rows there: they are in the times of other devices' rows.
+own=$root/hardware/measurements
+{ cat "$own/h200_sxm-burst.csv"; tail -n +2 "$own/h200_sxm-attention.csv"; tail -n +2 "$own/h200_sxm-sustained.csv"; } >"$work/own.csv"
+"$rooftile" calibrate --from "$work/own.csv" --device h200_sxm --source "measured by rooftile_measure on one H200: hardware/measurements/h200_sxm-*.csv" --date "$date" \
+  --library "cuBLASLt 13.1.0, cuDNN 9.19.0" --default-protocol rooftile -o "$out/h200_sxm.yaml"
+"$rooftile" calibrate --from "$own/h200_sxm-torch.csv" --device h200_sxm --torch-classes --source "own measurements of PyTorch 2.11 on one H200: hardware/measurements/h200_sxm-torch.csv" \
+  --library "PyTorch 2.11" --date "$date" -o "$out/pytorch.yaml"
 fit a100_sxm_80gb "$aic; $vidur" --default-protocol aiconfigurator-trtllm
 fit h100_sxm "$aic; $neusight; $vidur" --default-protocol aiconfigurator-trtllm
 fit b200_sxm "$aic" --default-protocol aiconfigurator-trtllm
@@ -36,11 +43,7 @@ for device in b200_sxm a100_pcie_80gb; do
   cp "$work/$device-bf16@simumax.yaml" "$out/$device@simumax.yaml"
   [ $device = b200_sxm ] || cp "$work/$device-bf16.yaml" "$out/"
 done
-# The H200 from this project's own rows; what they lack (FlashAttention-3) and the other protocols from public ones.
-own=$root/hardware/measurements
-{ cat "$own/h200_sxm-burst.csv"; tail -n +2 "$own/h200_sxm-attention.csv"; tail -n +2 "$own/h200_sxm-sustained.csv"; } >"$work/own.csv"
-"$rooftile" calibrate --from "$work/own.csv" --device h200_sxm --source "measured by rooftile_measure on one H200: hardware/measurements/h200_sxm-*.csv" --date "$date" \
-  --library "cuBLASLt 13.1.0, cuDNN 9.19.0" --default-protocol rooftile -o "$out/h200_sxm.yaml"
+# What the H200's own rows lack (FlashAttention-3) and its other protocols from public ones.
 rows h200_sxm
 "$rooftile" calibrate --from "$work/h200_sxm.csv" --device h200_sxm --calibration "$out/h200_sxm.yaml" --source "$aic" --date "$date" -o "$work/h200_sxm-flash3.yaml"
 cp "$work/h200_sxm-flash3.yaml" "$out/"

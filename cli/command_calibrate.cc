@@ -14,13 +14,14 @@
 #include "report/quantity.h"
 #include "report/text_table.h"
 #include "validate/fit_device.h"
+#include "validate/fit_torch.h"
 
 namespace rooftile {
 namespace {
 
 struct Arguments {
   std::string from, device, output, source, library, standard, base, most_rows, date, color, save, replay;
-  bool protocol_only = false, quick = false, resume = false;
+  bool protocol_only = false, torch_classes = false, quick = false, resume = false;
 };
 
 Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments& arguments) {
@@ -39,6 +40,7 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   parser.option("--library", arguments.library, "library version that ran the kernels, for the file", "Options", "TEXT");
   parser.option("--default-protocol", arguments.standard, "the protocol that applies when none is named: one call in a stream kept busy", "Options", "NAME");
   parser.flag("--protocol-only", arguments.protocol_only, "fit what belongs to the way of timing, keep the physical constants");
+  parser.flag("--torch-classes", arguments.torch_classes, "fit the kernels that PyTorch launches between matmuls, for all devices: torch.*, one file");
   parser.option("--calibration", arguments.base, "a layer whose constants hold: only what it lacks is fitted; with --protocol-only it may be another device's", "Options",
                 "NAME|FILE");
   parser.option("--rows", arguments.most_rows, "fit on at most N rows", "Options", "N");
@@ -63,6 +65,34 @@ Result<void> write_file(const std::filesystem::path& path, const std::string& te
   const auto finished = file->finish();
   if (!finished) return tl::unexpected<Error>(finished.error());
   return {};
+}
+
+// Errors of the classes of PyTorch on rows that no fit has seen: by the new constants, by those that were there, by a roofline.
+std::string torch_table(const TorchFit& fit, std::size_t width, bool color) {
+  TextTable table;
+  table.columns = {{"class", Align::left}, {"rows"}, {"mean"}, {"median"}, {"p90"}, {"bias"}, {"before: mean"}, {"bias"}, {"roofline: mean"}, {"bias"}};
+  const auto add = [&](const std::string& name, const Residuals& r, const Residuals* before, const Residuals& fixed) {
+    const auto signed_text = [](double bias) { return fmt::format("{:+.1f} %", 100 * bias); };
+    std::vector<Cell> row;
+    for (std::string text :
+         {name, fmt::format("{}", r.rows), percent(r.mean_abs), percent(r.median_abs), percent(r.p90_abs), signed_text(r.bias), before == nullptr ? "" : percent(before->mean_abs),
+          before == nullptr ? "" : signed_text(before->bias), percent(fixed.mean_abs), signed_text(fixed.bias)})
+      row.push_back({std::move(text)});
+    table.rows.push_back(std::move(row));
+  };
+  for (const auto& [family, r] : fit.residuals) {
+    const auto before = fit.before.find(family);
+    add(family, r, before == fit.before.end() ? nullptr : &before->second, fit.fixed.at(family));
+  }
+  add("all", fit.all, &fit.all_before, fit.all_fixed);
+  TextTable fitted;
+  fitted.columns = {{"fitted together", Align::left}, {"rows"}, {"fitted"}, {"mean on these"}};
+  for (const TorchClassFit& c : fit.classes) {
+    std::vector<Cell> row;
+    for (std::string text : {c.walk, fmt::format("{}", c.rows), fmt::format("{}", c.fitted), percent(c.after)}) row.push_back({std::move(text)});
+    fitted.rows.push_back(std::move(row));
+  }
+  return table.render(width, color, "") + "\n" + fitted.render(width, color, "");
 }
 
 std::string constants_table(const DeviceFit& fit, std::size_t width, bool color) {
@@ -149,6 +179,30 @@ Result<void> measure(Session& session, Arguments& arguments) {
   return {};
 }
 
+// One file with the constants of PyTorch's kernels.
+Result<bool> calibrate_torch(const Machine& machine, const std::vector<FitRow>& rows, const Arguments& arguments, ColorChoice color, const std::string& date) {
+  TorchFitOptions options;
+  options.date = date;
+  options.library = arguments.library.empty() ? "PyTorch" : arguments.library;
+  auto fit = fit_torch_classes(machine, rows, options);
+  if (!fit) return tl::unexpected<Error>(fit.error());
+  auto output = Output::open("");
+  if (!output) return tl::unexpected<Error>(output.error());
+  output->write(fmt::format("{}: {} rows of PyTorch's kernels, {} fitted, the others kept out\n", printable(machine.device.name), fit->rows, fit->fitted_rows));
+  if (fit->ignored > 0) output->write(fmt::format("{} row{} not used: not a class of PyTorch's kernels\n", fit->ignored, fit->ignored == 1 ? "" : "s"));
+  output->write("\n|predicted / measured - 1| of the rows kept out of the fit: new constants, those that were there, a fixed-factor roofline (ideal / 0.8 + 3 us)\n");
+  output->write(torch_table(*fit, output->width(), output->color(color)));
+  if (!arguments.output.empty()) {
+    const std::filesystem::path file = arguments.output;
+    fit->layer.id = file.stem().string();
+    const std::map<std::string, std::string> sources = {{"rows", arguments.source.empty() ? std::filesystem::path(arguments.from).filename().string() : arguments.source}};
+    const std::string text = calibration_yaml(fit->layer, options.library + ": kernels between matmuls, all devices", sources);
+    if (const auto written = write_file(file, text); !written) return tl::unexpected<Error>(written.error());
+    output->write(fmt::format("\nwrote {}\n", file.string()));
+  }
+  return output->finish();
+}
+
 Result<bool> calibrate(Arguments arguments) {
   Session session;
   if (arguments.from.empty()) {
@@ -190,6 +244,7 @@ Result<bool> calibrate(Arguments arguments) {
   if (!table) return tl::unexpected<Error>(table.error());
   std::map<std::string, std::size_t> refused;
   std::vector<FitRow> rows = fit_rows(*table, machine.device, refused);
+  if (arguments.torch_classes) return calibrate_torch(machine, rows, arguments, *color, options.date);
   auto fit = fit_device(machine, std::move(rows), options);
   if (!fit) return tl::unexpected<Error>(fit.error());
   if (!arguments.standard.empty()) {

@@ -86,8 +86,8 @@ Result<CalibrationLayer> read_calibration(const std::filesystem::path& file) {
   HardwareReader reader(*tree, "calibration");
   CalibrationLayer layer;
   layer.file = file.string();
-  reader.allow_keys(*tree, {"kind", "id", "name", "level", "architecture", "variant", "device", "library", "protocol", "site", "sources", "default", "method", "constants",
-                            "residuals", "validity"});
+  reader.allow_keys(*tree, {"kind", "id", "name", "level", "architecture", "variant", "device", "library", "protocol", "site", "sources", "default", "method", "rows_of",
+                            "constants", "residuals", "validity"});
   layer.id = reader.text(*tree, "id", Need::required);
   const std::string level = reader.text(*tree, "level", Need::required);
   if (reader.ok()) {
@@ -102,6 +102,7 @@ Result<CalibrationLayer> read_calibration(const std::filesystem::path& file) {
   layer.device = reader.text(*tree, "device", whole_architecture ? Need::optional : Need::required);
   layer.library = reader.text(*tree, "library", Need::optional);
   layer.protocol = reader.text(*tree, "protocol", Need::optional);
+  layer.rows_of = reader.text(*tree, "rows_of", Need::optional);
   layer.standard = reader.boolean(*tree, "default", false);
   if (layer.standard && layer.level != LayerLevel::protocol) reader.refuse(*tree->find("default"), "only a protocol layer can be the default one");
   layer.site = reader.text(*tree, "site", layer.level == LayerLevel::site ? Need::required : Need::optional);

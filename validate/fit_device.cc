@@ -258,11 +258,19 @@ Result<void> fit_streams(DeviceFitter& fitter, const Rows& rows) {
     if (auto done = fitter.block("own streams", own, others); !done) return done;
   }
   const auto foreign = [&](const FitRow& row) { return streams(row) && row.call.impl != Impl::rooftile; };
-  std::vector<Candidate> candidates = {{"dram.efficiency", "", 0.4, 1, 0.9}, {"sm.bytes_per_clock", "", 10, 200, 64}};
-  append_classes(candidates, rows,
-                 {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::embedding, KernelClass::cross_entropy,
-                  KernelClass::optimizer, KernelClass::pointwise},
-                 false);
+  // What pointwise kernels reach scales every class of PyTorch: their rows alone tell it, not norms whose kernels may be another library's.
+  std::vector<Candidate> reach;
+  append_classes(reach, rows, {KernelClass::pointwise}, false);
+  append(reach, {{"protocol.stream_launch_s", "protocol.launch_s", 1e-7, 6e-5, 2e-6, "s", true}});
+  if (auto done = fitter.block(
+          "pointwise", [&](const FitRow& row) { return foreign(row) && row.call.kernel == KernelClass::pointwise; }, reach);
+      !done)
+    return done;
+  std::vector<Candidate> candidates = {{"sm.bytes_per_clock", "", 10, 200, 64}};
+  append_classes(
+      candidates, rows,
+      {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::embedding, KernelClass::cross_entropy, KernelClass::optimizer},
+      false);
   append(candidates, {{"protocol.stream_launch_s", "protocol.launch_s", 1e-7, 6e-5, 2e-6, "s", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}});
   return fitter.block("streams", foreign, candidates);
 }
@@ -422,12 +430,14 @@ std::string calibration_yaml(const CalibrationLayer& layer, const std::string& t
   line("library", layer.library);
   line("protocol", layer.protocol);
   line("site", layer.site);
+  line("rows_of", layer.rows_of);
   if (layer.level == LayerLevel::protocol) out += fmt::format("default: {}\n", layer.standard);
   if (!sources.empty()) out += "\nsources:\n";
   for (const auto& [name, text] : sources) out += fmt::format("  {}: {}\n", name, quoted(text));
   out += layer.facts.empty() ? "\nconstants: {}\n" : "\nconstants:\n";
   for (const Fact& f : layer.facts) {
-    out += fmt::format("  {}: {{value: {:.4g}, unit: \"{}\", source: {}, kind: {}, date: {}, note: {}}}\n", f.key, f.value, f.unit, f.source, f.kind, f.date, quoted(f.note));
+    out += fmt::format("  {}: {{value: {:.4g}, unit: \"{}\", source: {}, kind: {}, date: {}{}}}\n", f.key, f.value, f.unit, f.source, f.kind, f.date,
+                       f.note.empty() ? "" : ", note: " + quoted(f.note));
   }
   if (!layer.residuals.empty()) out += "\nresiduals: # of rows kept out of the fit\n";
   for (const auto& [family, r] : layer.residuals) {

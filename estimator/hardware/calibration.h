@@ -38,6 +38,7 @@ struct CalibrationLayer {
   std::string architecture;  // "hopper", or empty
   std::string device;        // device id, or empty for a whole architecture
   std::string library, protocol, site;
+  std::string rows_of;                                      // a whole architecture's layer: the device that its constants were fitted on; elsewhere they are carried over
   std::vector<Fact> facts;                                  // "gemm.bf16.eta": value, unit, source, kind, date
   std::map<std::string, Residuals> residuals;               // by family
   std::map<std::string, std::vector<ValidRange>> validity;  // by family: outside of it a prediction is an extrapolation

@@ -1,6 +1,7 @@
 #include "estimator/timing/timer.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "estimator/timing/attention.h"
@@ -154,25 +155,56 @@ struct KernelTimer::Model {
     if (mode != Mode::calibrated) return;
     const std::size_t dtype = static_cast<std::size_t>(call.dtype);
     const Known* known = &known_[static_cast<std::size_t>(call.kernel)][dtype][call.pass == Pass::bwd ? 1 : 0];
+    if (call.impl == Impl::torch && torch.covers(call)) {
+      // PyTorch's kernels by their walk: on the device of the rows, else where the device's own rows do not tell.
+      const TorchKnown* walk = torch_known(call);
+      if (walk != nullptr && (walk->own || known->residuals == nullptr)) {
+        set_confidence(call, result, *walk->residuals, walk->validity, walk->own ? 0 : stated);
+        if (!walk->own) result.confidence = Confidence::extrapolated;
+        return;
+      }
+    }
     if (call.kernel == KernelClass::gemm && misaligned_[dtype].residuals != nullptr) {
       if (alignment_of(call.gemm(), call.dtype) * bytes_of(call.dtype) < kAlignedBytes) known = &misaligned_[dtype];
     }
     if (known->residuals == nullptr) return;
+    set_confidence(call, result, *known->residuals, known->validity, 0);
+  }
+
+  void set_confidence(const KernelCall& call, KernelTime& result, const Residuals& residuals, const std::vector<ValidRange>* validity, double at_least) const {
     result.confidence = Confidence::calibrated;
-    result.error_p90 = known->residuals->p90_abs;
-    if (known->validity == nullptr) return;
-    for (const ValidRange& range : *known->validity) {
+    result.error_p90 = std::max(residuals.p90_abs, at_least);
+    if (validity == nullptr) return;
+    for (const ValidRange& range : *validity) {
       const double size = size_of(call, range.key);
       if (size >= range.lowest && size <= range.highest) continue;
       result.confidence = Confidence::extrapolated;
-      result.error_p90 = std::max(result.error_p90, stated);
+      result.error_p90 = std::max(result.error_p90, constants.spec_p90[static_cast<std::size_t>(call.kernel)]);
       return;
     }
+  }
+
+  // Residuals of one of PyTorch's walks; of all of them where it has too few rows of its own.
+  struct TorchKnown {
+    const Residuals* residuals = nullptr;
+    const std::vector<ValidRange>* validity = nullptr;
+    bool own = false;  // found on this device
+  };
+  const TorchKnown* torch_known(const KernelCall& call) const {
+    auto found = torch_known_.find("torch." + std::string(torch_walk(call)));
+    if (found == torch_known_.end()) found = torch_known_.find("torch");
+    return found == torch_known_.end() ? nullptr : &found->second;
   }
 
   // Families are named "gemm.bf16", "gemm.bf16.misaligned", "attention.fwd", "attention.bwd.bf16", "pointwise"; the most specific one that a layer has applies.
   void resolve_residuals() {
     for (auto layer = machine.calibration.layers.rbegin(); layer != machine.calibration.layers.rend(); ++layer) {
+      for (const auto& [name, residuals] : layer->residuals) {
+        if (name.compare(0, 5, "torch") != 0) continue;
+        const auto valid = layer->validity.find(name);
+        torch_known_.try_emplace(
+            name, TorchKnown{&residuals, valid == layer->validity.end() ? nullptr : &valid->second, layer->rows_of == machine.device.id || layer->device == machine.device.id});
+      }
       if (layer->level == LayerLevel::architecture) continue;
       for (const auto& [name, residuals] : layer->residuals) {
         const auto valid = layer->validity.find(name);
@@ -206,6 +238,7 @@ struct KernelTimer::Model {
   TorchKernels torch;
   Known known_[kKernelClasses][kDTypeCount][2];
   Known misaligned_[kDTypeCount];
+  std::map<std::string, TorchKnown> torch_known_;
 };
 
 KernelTimer::KernelTimer(const Machine& machine, Mode mode, ClockState clocks) : model_(std::make_unique<Model>(machine, mode, clocks)) {

@@ -55,18 +55,29 @@ TEST(TorchKernels, WalksCostWhatTheirOperandsAsk) {
   EXPECT_GT(pointwise("bf16", "transpose"), 2 * pointwise("bf16", "permute"));
 }
 
+// What a profiler gave in steps of mixtures and of models whose query heads share keys: none was fitted on.
+TEST(TorchKernels, KernelsOfTheirOwnStructure) {
+  EXPECT_NEAR(us("h200_sxm", "row_sum", "bf16", "rows=8388608 cols=8") / 56.8, 1, 0.2);                            // short rows share a block
+  EXPECT_NEAR(us("h200_sxm", "topk", "fp32", "rows=4096 cols=64") / 25.5, 1, 0.2);                                 // radix select and a sort
+  EXPECT_NEAR(us("h200_sxm", "sort", "int64", "rows=1 cols=32768") / 50.3, 1, 0.2);                                // eight passes
+  EXPECT_NEAR(us("h200_sxm", "embedding", "bf16", "tokens=16 vocab=128256 hidden=4096 pass=fwd") / 11.0, 1, 0.2);  // one row after the other
+  EXPECT_NEAR(us("h200_sxm", "embedding", "bf16", "tokens=1 vocab=128256 hidden=4096 pass=fwd") / 2.05, 1, 0.3);
+}
+
 TEST(TorchKernels, LaunchesOfACall) {
   const auto launches = [](std::string_view op, std::string_view shape) { return torch_launches(*parse_kernel(op, "bf16", shape, "torch")); };
   EXPECT_EQ(launches("layernorm", "rows=8 cols=8 pass=bwd"), 2);
   EXPECT_EQ(launches("embedding", "tokens=16384 vocab=50257 hidden=768 pass=bwd"), 29);
   EXPECT_EQ(launches("optimizer", "kind=adamw numel=124439808"), 6);  // 20,971,520 parameters a launch
   EXPECT_EQ(launches("pointwise", "kind=add numel=8"), 1);
+  EXPECT_EQ(launches("pointwise", "kind=masked_fill numel=8"), 2);  // a copy, then in place
+  EXPECT_EQ(launches("topk", "rows=8 cols=8"), 2);
 }
 
 TEST(TorchKernels, OtherGpusByTheirDataSheets) {
   // A long stream goes with the bandwidth, a broadcast with SMs and clock as well.
   const double fast = us("h200_sxm", "pointwise", "fp32", "kind=add numel=268435456"), slow = us("a100_pcie_80gb", "pointwise", "fp32", "kind=add numel=268435456");
-  EXPECT_NEAR(slow / fast, machine_of("h200_sxm").device.memory_bandwidth / machine_of("a100_pcie_80gb").device.memory_bandwidth, 0.35);
+  EXPECT_NEAR(slow / fast, machine_of("h200_sxm").device.memory_bandwidth / machine_of("a100_pcie_80gb").device.memory_bandwidth, 0.4);
 }
 
 TEST(TorchKernels, OwnKernelsAreNotPyTorchs) {
