@@ -128,7 +128,8 @@ OperatorCall power(const TraceOperator& op, const TensorView& x) {
 OperatorCall masked_fill(const TraceOperator& op, const TensorView& x) {
   const auto mask = tensor_of(op, 1);
   if (!mask) return refused("a mask without sizes");
-  if (mask->numel() == x.numel()) return x.contiguous() && mask->contiguous() ? pointwise(PointwiseKind::masked_fill, x.dtype, x.numel()) : refused("a mask in another order");
+  // Measured classes fill out of place, a copy first; in place there is only the second half of that.
+  if (mask->numel() == x.numel()) return refused("filled in place by a mask of every element");
   TensorView part = *mask;
   part.dtype = x.dtype;
   return with_repeated(x, part);
