@@ -85,7 +85,7 @@ std::string unmapped_table(const TraceRows& rows, std::size_t width, bool color)
 std::string errors_table(const std::map<std::string, TraceClassError>& before, const std::map<std::string, TraceClassError>& after, const TraceFit& fit, std::size_t width,
                          bool color) {
   TextTable table;
-  table.columns = {{"class", Align::left}, {"rows"}, {"calls"}, {"time"}, {"error before"}, {"after"}, {"of time before"}, {"after"}, {"", Align::left}};
+  table.columns = {{"class", Align::left}, {"rows"}, {"calls"}, {"time"}, {"error before"}, {"after"}, {"by time before"}, {"after"}, {"", Align::left}};
   const auto add = [&](const std::string& title, const TraceClassError& b, const TraceClassError& a, std::string note) {
     table.rows.push_back({{title},
                           {fmt::format("{}", b.rows)},
@@ -171,8 +171,7 @@ Result<bool> calibrate_from_trace(const TraceCalibration& arguments) {
     Error error = fit.error();
     error.place = arguments.from;
     if (!rows.unmapped.empty())
-      error.message += fmt::format("; {} of {} GPU activities were left out, the first: {} ({})", learned->trace.kernels.size(), learned->trace.kernels.size(),
-                                   printable(rows.unmapped.front().name), rows.unmapped.front().reason);
+      error.message += fmt::format("; {} operators were left out, the longest: {} ({})", rows.unmapped.size(), printable(rows.unmapped.front().name), rows.unmapped.front().reason);
     return tl::unexpected<Error>(std::move(error));
   }
   Machine after = machine;

@@ -13,7 +13,7 @@
 namespace rooftile {
 namespace {
 
-constexpr double kPriorWeight = 0.05;
+constexpr double kPriorWeight = 0.1;  // of one row
 constexpr double kFirstStep = 0.4, kLastStep = 0.003;
 constexpr double kLeastEfficiency = 0.05;
 // Of a class that no layer describes yet.
@@ -139,7 +139,7 @@ class TraceFitter {
     for (const Measurement* m : rows_) sum += std::abs(std::log(kernels.time(m->call).time_s / m->measured_s));
     double held = 0;
     for (std::size_t i = 0; i < factors.size(); ++i) held += factors[i] * factors[i] / (prior.sigma[i] * prior.sigma[i]);
-    return sum / static_cast<double>(rows_.size()) + kPriorWeight * held;
+    return (sum + kPriorWeight * held) / static_cast<double>(rows_.size());
   }
 
   double mean_error() {

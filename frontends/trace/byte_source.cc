@@ -132,7 +132,7 @@ bool UnpackedBuffer::within_limits(std::size_t got) {
   const char* const end = at + got;
   while (at < end) {
     const char* quote = static_cast<const char*>(std::memchr(at, '"', static_cast<std::size_t>(end - at)));
-    run_ += static_cast<std::size_t>((quote != nullptr ? quote : end) - at);
+    run_ += static_cast<std::size_t>((quote != nullptr ? quote + 1 : end) - at);
     if (run_ > longest_token_) {
       problem_ = fmt::format("over {} bytes without a quotation mark", longest_token_);
       return false;
