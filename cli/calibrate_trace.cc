@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::size_t kShownOperators = 12;  // that became no row
 constexpr double kLeastShare = 0.9;          // of kernel time in rows, below which a warning goes to stderr
+constexpr int kLeastResiduals = 8;           // rows whose errors say something about a class
 constexpr double kMuch = 1e-3;               // of kernel time
 
 struct ReadTrace {
@@ -125,11 +126,15 @@ void add_residuals(const Machine& machine, const std::vector<Measurement>& rows,
   std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> families;
   for (const Measurement& m : rows) {
     if (!m.ok() || !learned_from_traces(m.call) || !unsupported_reason(m.call, machine.device).empty()) continue;
-    auto& [predicted, measured] = families[residual_family(m.call)];
-    predicted.push_back(timer(m.call).time_s);
-    measured.push_back(m.measured_s);
+    for (const std::string& family : {"torch." + trace_class(m.call), std::string("torch")}) {
+      auto& [predicted, measured] = families[family];
+      predicted.push_back(timer(m.call).time_s);
+      measured.push_back(m.measured_s);
+    }
   }
-  for (const auto& [family, pairs] : families) layer.residuals[family] = residuals_of(pairs.first, pairs.second);
+  for (const auto& [family, pairs] : families) {
+    if (static_cast<int>(pairs.first.size()) >= kLeastResiduals) layer.residuals[family] = residuals_of(pairs.first, pairs.second);
+  }
 }
 
 }  // namespace

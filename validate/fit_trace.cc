@@ -29,7 +29,9 @@ constexpr Prior kKnown = {{0.35, 0.1, 0.5}};
 constexpr Prior kNew = {{1.5, 0.15, 0.7}};
 constexpr Prior kNewWithoutSteps = {{1.5, 1.5, 0.7}};  // classes whose time does not depend on elements per clock
 
-bool has_steps(std::string_view walk) { return walk != "optimizer" && walk != "layernorm.gamma" && walk != "rmsnorm.gamma" && walk != "nll" && walk != "nll.bwd"; }
+bool has_steps(std::string_view walk) {
+  return walk != "optimizer" && walk != "layernorm.gamma" && walk != "rmsnorm.gamma" && walk != "nll" && walk != "nll.bwd" && walk != "copy_engine";
+}
 
 // The walks that a class's rows tell: a norm's backward pass is two kernels, of which only the sum is in a row of its own operator.
 std::vector<std::string> walks_of(const std::string& name, std::span<const Measurement* const> rows) {
