@@ -141,8 +141,8 @@ TensorId add_audio_embedding(GraphBuilder& builder, const Stack& stack, TensorId
   TensorId y = builder.tensor("conv2", {stack.tokens, spec.hidden}, Split::none);
   builder.op(OpKind::convolution, "conv2", convolution, {x}, {y});
   y = builder.pointwise(OpKind::activation, "conv2_act", PointwiseKind::gelu, {y}, {stack.tokens, spec.hidden}, Split::none);
-  return builder.pointwise(OpKind::position_add, "positions", PointwiseKind::add, {y}, {stack.tokens, spec.hidden}, Split::sequence,
-                           builder.product("positions", {speech.max_source_positions, spec.hidden}));
+  return builder.pointwise(OpKind::position_add, "audio_positions", PointwiseKind::add, {y}, {stack.tokens, spec.hidden}, Split::sequence,
+                           builder.product("audio_positions", {speech.max_source_positions, spec.hidden}));
 }
 
 void expand_two_stacks(GraphBuilder& builder, const ModelSpec& spec, const Options& options, std::int64_t seq) {

@@ -75,9 +75,9 @@ AttentionAttrs attention_attrs(const Stack& stack, LayerVariant variant) {
   if (variant.kind == LayerKind::local && spec.sliding_window < stack.seq_kv) attrs.window = spec.sliding_window;
   attrs.sinks = spec.attention_sinks;
   attrs.softcap = spec.attention_softcap;
-  // The learned-position families of GPT-2, BERT and Whisper, and T5, leave the softmax in the dtype of the scores; all later ones, OPT (relu) and ViT cast up.
+  // The learned-position families of GPT-2, BERT and Whisper, T5 and GPT-OSS leave the softmax in the dtype of the scores; all later ones, OPT (relu) and ViT cast up.
   const bool plain = spec.positions == PositionKind::learned && spec.norm == NormKind::layernorm && spec.activation != ActivationKind::relu && spec.kind != ModelKind::vision;
-  attrs.fp32_softmax = !plain && spec.positions != PositionKind::relative;
+  attrs.fp32_softmax = !plain && spec.positions != PositionKind::relative && !spec.attention_sinks;
   attrs.padding_mask = spec.kind == ModelKind::encoder;
   attrs.position_bias = spec.positions == PositionKind::alibi || spec.positions == PositionKind::relative;
   return attrs;

@@ -149,7 +149,7 @@ class RuntimeReader {
       if (word.empty()) continue;
       bool known = false;
       for (std::size_t bit = 0; bit < std::size(kProgramConditions); ++bit) {
-        if (kProgramConditions[bit] == word) program->conditions = static_cast<std::uint8_t>(program->conditions | (1u << bit)), known = true;
+        if (kProgramConditions[bit] == word) program->conditions = static_cast<std::uint16_t>(program->conditions | (1u << bit)), known = true;
       }
       if (known) continue;
       const auto kind = index_of(reader_, *node.find("when"), word, kPointwiseNames, "condition or pointwise kind");

@@ -231,7 +231,7 @@ void odd_opt(HfConfig& config) {
 
 void odd_bloom(HfConfig& config) {
   config.spec.embedding_norm = true;
-  config.spec.traits = {"by_head"};
+  config.spec.traits = {"sliced_qkv", "composed_attention", "written_gelu"};
   four_times_hidden(config);
 }
 
@@ -354,6 +354,7 @@ void odd_gemma3(HfConfig& config) {
 
 void odd_gpt_oss(HfConfig& config) {
   ModelSpec& spec = config.spec;
+  spec.traits = {"clamped_gate"};
   spec.attention_sinks = true;
   experts(config, "num_local_experts|num_experts", 128, 4);
   spec.moe.expert_hidden = spec.ffn_hidden;
@@ -433,7 +434,11 @@ void odd_distilbert(HfConfig& config) {
 
 void odd_t5(HfConfig& config) {
   ModelSpec& spec = config.spec;
-  spec.traits = {"narrow_softmax"};
+  spec.traits = {"narrow_softmax", "low_norm"};
+  // Configurations older than the key say it by a tied table.
+  bool scales = true;
+  if (!config.map.boolean("scale_decoder_outputs", scales)) config.map.boolean("tie_word_embeddings", scales);
+  if (scales) spec.traits.emplace_back("scaled_head");
   config.size("num_layers|num_hidden_layers", "encoder_layers", spec.encoder_layers, 6);
   if (!config.map.integer("num_decoder_layers", spec.decoder_layers)) {
     spec.decoder_layers = spec.encoder_layers;
@@ -475,7 +480,7 @@ void odd_whisper(HfConfig& config) {
   config.size("max_source_positions", "speech.max_source_positions", spec.speech.max_source_positions, 1500);
   if (spec.speech.max_source_positions <= INT64_MAX / 2) spec.speech.frames = 2 * spec.speech.max_source_positions;
   spec.bias.key = false;
-  spec.traits = {"scaled_query", "narrow_softmax"};
+  spec.traits = {"scaled_query", "narrow_softmax", "contiguous_heads"};
   for (const std::string_view key : {"classifier_proj_size", "num_hidden_layers", "mask_time_length", "mask_feature_length", "median_filter_width"}) config.map.ignore(key);
 }
 

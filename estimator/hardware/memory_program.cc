@@ -13,7 +13,7 @@ using W = PrimWidth;
 using G = PrimGradient;
 
 // PyTorch's derivatives (tools/autograd/derivatives.yaml) and autocast's lists of operators, as far as the programs need them.
-constexpr std::array<MemoryPrimInfo, 33> kMemoryPrims = {{
+constexpr std::array<MemoryPrimInfo, 35> kMemoryPrims = {{
     {"float", 1, 0, S::largest, W::fp32, G::own},
     {"low", 1, 0, S::largest, W::low, G::own},
     {"like", 2, 0, S::largest, W::like_second, G::own},
@@ -38,6 +38,8 @@ constexpr std::array<MemoryPrimInfo, 33> kMemoryPrims = {{
     {"mix", 2, 3, S::output, W::low, G::own},
     {"scores32", 2, 11, S::scores, W::promote, G::own},
     {"mix32", 2, 2, S::output, W::promote, G::own},
+    {"scores_as", 2, 3, S::scores, W::promote, G::own},
+    {"mix_as", 2, 3, S::output, W::promote, G::own},
     {"copy", 1, 0, S::largest, W::promote, G::share},
     {"fold", 1, 0, S::largest, W::promote, G::share},
     {"contiguous", 1, 0, S::largest, W::promote, G::share},

@@ -40,6 +40,8 @@ enum class MemoryPrim : std::uint8_t {
   mix,
   scores32,
   mix32,
+  scores_as,
+  mix_as,
   copy,
   fold,
   contiguous,
@@ -85,12 +87,28 @@ struct MemoryStep {
 //   masked       attention of an encoder over padded tokens
 //   upcast       a loss whose logits are first cast to fp32
 //   combine      the way back from the order of experts
-enum ProgramCondition : std::uint8_t { kUnitOffset = 1, kPartial = 2, kStandard = 4, kFp32Softmax = 8, kSoftcap = 16, kMasked = 32, kUpcast = 64, kCombine = 128 };
-inline constexpr std::string_view kProgramConditions[] = {"unit_offset", "partial", "standard", "fp32_softmax", "softcap", "masked", "upcast", "combine"};
+//   low_norm     a norm that multiplies its 16-bit input by an fp32 factor (T5)
+//   composed     attention that is never fused (BLOOM)
+//   learned_bias fused attention in training whose scores get a bias that wants a gradient
+enum ProgramCondition : std::uint16_t {
+  kUnitOffset = 1,
+  kPartial = 2,
+  kStandard = 4,
+  kFp32Softmax = 8,
+  kSoftcap = 16,
+  kMasked = 32,
+  kUpcast = 64,
+  kCombine = 128,
+  kLowNorm = 256,
+  kLearnedBias = 512,
+  kComposed = 1024
+};
+inline constexpr std::string_view kProgramConditions[] = {"unit_offset", "partial", "standard", "fp32_softmax", "softcap", "masked",
+                                                          "upcast",      "combine", "low_norm", "learned_bias", "composed"};
 
 struct MemoryProgram {
   OpKind op = OpKind::free;
-  std::uint8_t conditions = 0;
+  std::uint16_t conditions = 0;
   std::optional<PointwiseKind> function;  // of an activation or another pointwise operator
   std::vector<MemoryStep> steps;
   std::vector<std::uint8_t> kept_to_end;  // locals that a Python frame holds until the operator is done

@@ -85,6 +85,7 @@ class Lowering {
   void apply(std::uint32_t e, const Operator& op, const LoweringRule& rule, std::span<const KernelUse> uses, RuleContext& context, Count flops) {
     const std::size_t first = calls_.size();
     bool kept = false;
+    Count given = 0;  // arithmetic that the kept kernels do
     for (const RuleKernel& kernel : rule.kernels) {
       if (!holds(kernel.when, context)) continue;
       const auto calls = static_cast<std::int64_t>(std::ceil(kernel.calls.value(context.sizes) - 1e-9));
@@ -95,6 +96,7 @@ class Lowering {
           if (!kernel.part.empty() && kernel.part != use.part) continue;
           keep(e, op, use);
           finish(calls_.back(), kernel, calls, context);
+          given += use.flops;
         }
         continue;
       }
@@ -104,8 +106,27 @@ class Lowering {
       lowered.once = kernel.once;
       calls_.push_back(lowered);
     }
-    if (!kept && calls_.size() > first) calls_[first].flops = flops;  // the arithmetic that is wanted stands on the first kernel of the rule
+    if (flops > given) share_flops(first, flops - given, kept);
   }
+
+  // The arithmetic that is wanted stands on the matmuls of the rule, by their size; on its first kernel where it has none.
+  void share_flops(std::size_t first, Count flops, bool kept) {
+    const auto size = [](const LoweredCall& call) {
+      const auto* gemm = std::get_if<GemmShape>(&call.call.shape);
+      return gemm == nullptr || call.flops > 0 ? 0.0 : number(gemm->m) * number(gemm->n) * number(gemm->k) * number(gemm->batch) * number(call.calls);
+    };
+    double whole = 0;
+    for (std::size_t i = first; i < calls_.size(); ++i) whole += size(calls_[i]);
+    if (whole <= 0) {
+      if (!kept && calls_.size() > first) calls_[first].flops = flops;
+      return;
+    }
+    for (std::size_t i = first; i < calls_.size(); ++i) {
+      if (const double own = size(calls_[i]); own > 0) calls_[i].flops = static_cast<Count>(to_double(flops) * (own / whole) + 0.5);
+    }
+  }
+
+  static double number(std::int64_t value) { return static_cast<double>(value); }
 
   void finish(LoweredCall& lowered, const RuleKernel& kernel, std::int64_t calls, const RuleContext& context) const {
     if (kernel.dtype) {

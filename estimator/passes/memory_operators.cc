@@ -12,10 +12,14 @@ bool is_norm(OpKind kind) { return kind == OpKind::layernorm || kind == OpKind::
 
 }  // namespace
 
-std::uint8_t MemoryWalk::conditions_of(const Operator& op) const {
-  std::uint8_t holds = 0;
-  const auto set = [&](bool condition, std::uint8_t bit) { holds = static_cast<std::uint8_t>(condition ? holds | bit : holds); };
-  if (const auto* norm = std::get_if<NormAttrs>(&op.attrs)) set(norm->unit_offset, kUnitOffset);
+std::uint16_t MemoryWalk::conditions_of(const Operator& op) const {
+  std::uint16_t holds = 0;
+  const auto set = [&](bool condition, std::uint16_t bit) { holds = static_cast<std::uint16_t>(condition ? holds | bit : holds); };
+  const auto model_has = [&](std::string_view trait) { return std::find(graph_.model.traits.begin(), graph_.model.traits.end(), trait) != graph_.model.traits.end(); };
+  if (const auto* norm = std::get_if<NormAttrs>(&op.attrs)) {
+    set(norm->unit_offset, kUnitOffset);
+    set(model_has("low_norm"), kLowNorm);
+  }
   if (const auto* move = std::get_if<MoeMoveAttrs>(&op.attrs)) set(move->combine, kCombine);
   if (const auto* loss = std::get_if<CrossEntropyAttrs>(&op.attrs)) set(loss->upcast, kUpcast);
   if (const auto* rotary = std::get_if<RotaryAttrs>(&op.attrs); rotary != nullptr && op.outputs > 0) {
@@ -26,13 +30,15 @@ std::uint8_t MemoryWalk::conditions_of(const Operator& op) const {
     set(attention->fp32_softmax, kFp32Softmax);
     set(attention->softcap, kSoftcap);
     set(attention->padding_mask && !attention->causal, kMasked);
+    set(model_has("composed_attention"), kComposed);
+    set(train_ && !standard_ && attention->position_bias && model_has("relative_positions"), kLearnedBias);
   }
   return holds;
 }
 
 const MemoryProgram* MemoryWalk::program_of(const Operator& op) const {
   const auto* pointwise = std::get_if<PointwiseAttrs>(&op.attrs);
-  std::uint8_t holds = 0;
+  std::uint16_t holds = 0;
   bool known = false;
   for (const MemoryProgram& program : runtime_.memory_programs) {
     if (program.op != op.kind) continue;

@@ -31,10 +31,31 @@ MemoryWalk::MemoryWalk(const StepGraph& rank, const Options& options, const Runt
       for (const TensorId tensor : graph_.inputs_of(op)) last_reader_[tensor] = s;
     }
   }
+  if (runtime.frames_hold) keep_outside_tensors();
   gained_.assign(2 * graph_.segments.size(), 0);
   buffers_.reserve(512);
   values_.reserve(512);
   tape_.reserve(256);
+}
+
+// The caller holds what goes into the model until the step is over, and the model returns beside its result what repeated layers read from outside: an encoder's output.
+void MemoryWalk::keep_outside_tensors() {
+  const auto beyond = static_cast<std::uint32_t>(graph_.segments.size());
+  std::vector<bool> made(graph_.tensors.size(), false);
+  for (const Segment& segment : graph_.segments) {
+    if (segment.repeat == 0 || segment.role != SegmentRole::layer) continue;
+    for (const Operator& op : graph_.ops_of(segment)) {
+      for (const TensorId tensor : graph_.inputs_of(op)) {
+        if (tensor == segment.input || made[tensor] || last_reader_[tensor] == beyond) continue;
+        last_reader_[tensor] = beyond;
+        returned_.push_back(tensor);
+      }
+      for (const TensorId tensor : graph_.outputs_of(op)) made[tensor] = true;
+    }
+  }
+  for (TensorId tensor = 0; tensor < graph_.tensors.size(); ++tensor) {
+    if (graph_.tensors[tensor].role == TensorRole::input) last_reader_[tensor] = beyond;
+  }
 }
 
 void MemoryWalk::run() {
@@ -111,6 +132,7 @@ void MemoryWalk::play() {
   for (std::uint32_t s = 0; s < segments; ++s) {
     if (walked(s) && graph_.segments[s].role == SegmentRole::epilogue) release_tensor(graph_.segments[s].output);  // the model's function has returned
   }
+  for (const TensorId tensor : returned_) release_tensor(tensor);
   release_casts();
   live_ += base_.backward_workspace;
   phase_ = StepPhase::backward;

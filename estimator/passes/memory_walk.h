@@ -74,6 +74,7 @@ class MemoryWalk {
   };
 
   // memory_walk.cc
+  void keep_outside_tensors();
   void play();
   void enter(const Segment& segment);
   void forward(std::uint32_t segment, bool record);
@@ -106,7 +107,7 @@ class MemoryWalk {
   void save(Entry& entry, std::int32_t buffer);
   double multiplied_weights(const Operator& op) const;
   const MemoryProgram* program_of(const Operator& op) const;
-  std::uint8_t conditions_of(const Operator& op) const;
+  std::uint16_t conditions_of(const Operator& op) const;
   Sizes sizes_of(const Operator& op) const;
   float out_width(const Operator& op, TensorId tensor) const;
 
@@ -138,6 +139,7 @@ class MemoryWalk {
   std::vector<std::int32_t> tensor_value_, held_, casts_, branch_;
   std::vector<std::uint16_t> uses_;
   std::vector<std::uint32_t> last_reader_;
+  std::vector<TensorId> returned_;
   std::vector<std::size_t> tape_begin_;
   std::vector<double> gained_, multiple_;
   std::vector<std::int32_t> checkpoints_;

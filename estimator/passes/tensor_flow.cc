@@ -35,6 +35,22 @@ bool gives_wide(const Graph& graph, const Operator& op, const std::vector<bool>&
   return false;
 }
 
+// A view of a convolution's output with the positions in front is not copied; functions and sums of one element each write in the order of their first operand, all else in its
+// own.
+bool gives_channels_first(const Graph& graph, const Operator& op, const std::vector<bool>& channels_first) {
+  switch (op.kind) {
+    case OpKind::convolution:
+      return true;
+    case OpKind::activation:
+    case OpKind::position_add:
+    case OpKind::residual:
+    case OpKind::dropout:
+      return op.inputs > 0 && channels_first[graph.inputs_of(op)[0]];
+    default:
+      return false;
+  }
+}
+
 // Inputs that a gradient flows back into: not ids, not what routes.
 bool differentiable(const Graph& graph, const Operator& op, std::size_t input) {
   if (op.kind == OpKind::cache_write || (op.kind == OpKind::moe_move && input > 0)) return false;
@@ -46,6 +62,7 @@ bool differentiable(const Graph& graph, const Operator& op, std::size_t input) {
 TensorFlow tensor_flow(const Graph& graph, bool autocast) {
   TensorFlow flow;
   flow.wide.assign(graph.tensors.size(), false);
+  flow.channels_first.assign(graph.tensors.size(), false);
   flow.shared.assign(graph.edges.size(), false);
   flow.part.assign(graph.tensors.size(), false);
   std::vector<bool> read(graph.tensors.size(), false);
@@ -56,6 +73,9 @@ TensorFlow tensor_flow(const Graph& graph, bool autocast) {
       if (tensor >= read.size() || !differentiable(graph, op, i)) continue;
       flow.shared[op.first_edge + i] = read[tensor];
       read[tensor] = true;
+    }
+    if (gives_channels_first(graph, op, flow.channels_first)) {
+      for (const TensorId output : graph.outputs_of(op)) flow.channels_first[output] = true;
     }
     if (!autocast || !gives_wide(graph, op, flow.wide)) continue;
     for (const TensorId output : graph.outputs_of(op)) flow.wide[output] = true;
