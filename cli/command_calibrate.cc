@@ -20,7 +20,8 @@ namespace rooftile {
 namespace {
 
 struct Arguments {
-  std::string from, check, device, output, source, library, standard, base, most_rows, date, color, save, replay;
+  std::string check;
+  std::string from, device, output, source, library, standard, base, most_rows, date, color, save, replay;
   bool protocol_only = false, quick = false, resume = false;
 };
 
@@ -122,6 +123,29 @@ Result<void> lay_over(Session& session, const std::string& name, Machine& machin
   return {};
 }
 
+Result<bool> from_trace(const Arguments& arguments) {
+  const auto without = [&](bool given, const char* option) -> std::optional<Error> {
+    if (!given) return std::nullopt;
+    return Error{ErrorCode::usage, fmt::format("{} has no meaning with a profiler trace", option), option, ""};
+  };
+  for (const auto& refused : {without(arguments.protocol_only, "--protocol-only"), without(!arguments.standard.empty(), "--default-protocol"),
+                              without(!arguments.most_rows.empty(), "--rows"), without(!arguments.replay.empty(), "--replay"), without(arguments.resume, "--resume")}) {
+    if (refused) return tl::unexpected<Error>(*refused);
+  }
+  if (!arguments.output.empty() && std::filesystem::path(arguments.output).extension() != ".yaml") return fail(ErrorCode::usage, "the calibration is a .yaml file", "--output");
+  if (!arguments.save.empty() && std::filesystem::exists(arguments.save)) return fail(ErrorCode::usage, "the file exists", arguments.save, "name another file");
+  return calibrate_from_trace({.from = arguments.from,
+                               .check = arguments.check,
+                               .device = arguments.device,
+                               .base = arguments.base,
+                               .output = arguments.output,
+                               .save = arguments.save,
+                               .source = arguments.source,
+                               .library = arguments.library,
+                               .date = arguments.date.empty() ? today() : arguments.date,
+                               .color = arguments.color});
+}
+
 // Runs the campaign and sets `from`, `device` and `library` to what was measured.
 Result<void> measure(Session& session, Arguments& arguments) {
   auto runner = open_runner(arguments.replay);
@@ -153,29 +177,6 @@ Result<void> measure(Session& session, Arguments& arguments) {
   if (arguments.library.empty() && !gpu.cublaslt.empty()) arguments.library = fmt::format("cuBLASLt {}, cuDNN {}", gpu.cublaslt, gpu.cudnn);
   if (arguments.source.empty()) arguments.source = fmt::format("{}, measured by rooftile{}", gpu.name, gpu.driver.empty() ? "" : ", driver " + gpu.driver);
   return {};
-}
-
-Result<bool> from_trace(const Arguments& arguments) {
-  const auto without = [&](bool given, const char* option) -> std::optional<Error> {
-    if (!given) return std::nullopt;
-    return Error{ErrorCode::usage, fmt::format("{} has no meaning with a profiler trace", option), option, ""};
-  };
-  for (const auto& refused : {without(arguments.protocol_only, "--protocol-only"), without(!arguments.standard.empty(), "--default-protocol"),
-                              without(!arguments.most_rows.empty(), "--rows"), without(!arguments.replay.empty(), "--replay"), without(arguments.resume, "--resume")}) {
-    if (refused) return tl::unexpected<Error>(*refused);
-  }
-  if (!arguments.output.empty() && std::filesystem::path(arguments.output).extension() != ".yaml") return fail(ErrorCode::usage, "the calibration is a .yaml file", "--output");
-  if (!arguments.save.empty() && std::filesystem::exists(arguments.save)) return fail(ErrorCode::usage, "the file exists", arguments.save, "name another file");
-  return calibrate_from_trace({.from = arguments.from,
-                               .check = arguments.check,
-                               .device = arguments.device,
-                               .base = arguments.base,
-                               .output = arguments.output,
-                               .save = arguments.save,
-                               .source = arguments.source,
-                               .library = arguments.library,
-                               .date = arguments.date.empty() ? today() : arguments.date,
-                               .color = arguments.color});
 }
 
 Result<bool> calibrate(Arguments arguments) {

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -78,6 +79,29 @@ TEST_F(TraceCommands, LearnsChecksAndWrites) {
   EXPECT_EQ(judged.code, 0) << judged.err;
   EXPECT_HAS(judged.out, "layernorm");
   EXPECT_HAS(judged.out, "pytorch-profiler");
+  // A profiler's rows hold no launch, those of another source do.
+  std::string other = slurp("rows.csv");
+  for (std::size_t at = 0; (at = other.find("pytorch-profiler", at)) != std::string::npos;) other.replace(at, 16, "somewhere");
+  write("other.csv", other);
+  const auto sum_of = [&](const std::string& file) {
+    const Ran ran_csv = run("validate --measurements " + file + " --device h200_sxm --format csv");
+    std::istringstream lines(ran_csv.out);
+    std::string header, line;
+    std::getline(lines, header);
+    const auto column = std::count(header.begin(), header.begin() + static_cast<std::ptrdiff_t>(header.find("predicted_us")), ',');
+    double sum = 0;
+    while (std::getline(lines, line)) {
+      std::istringstream fields(line);
+      std::string field;
+      for (std::ptrdiff_t i = 0; i <= column && std::getline(fields, field, ','); ++i) continue;
+      if (!field.empty()) sum += std::stod(field);
+    }
+    return sum;
+  };
+  const double without = sum_of("rows.csv"), with = sum_of("other.csv");
+  EXPECT_GT(without, 1000);
+  EXPECT_GT(with, without + 20);  // 46 rows, 0.8 us and more each
+  EXPECT_LT(with, without + 46 * 3);
   EXPECT_EQ(run("calibrate --from " + trace("gpt2-train-b16-s1024") + " --save rows.csv").code, 2);  // it is there
 }
 
