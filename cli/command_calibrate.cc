@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "cli/calibrate_trace.h"
 #include "cli/command_parser.h"
 #include "cli/commands.h"
 #include "cli/measuring_campaign.h"
@@ -20,6 +21,7 @@ namespace rooftile {
 namespace {
 
 struct Arguments {
+  std::string check;
   std::string from, device, output, source, library, standard, base, most_rows, date, color, save, replay;
   bool protocol_only = false, torch_classes = false, quick = false, resume = false;
 };
@@ -28,12 +30,17 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   CommandParser parser(
       "calibrate",
       "Fits the constants of the kernel-time model to measured kernels and writes them as calibration layers: the device's own constants to the file of -o, and beside it "
-      "'<file>@<protocol>.yaml' for each way of timing that the rows' column 'source' names. Half of the shapes are kept out of the fit; the errors printed are theirs.",
+      "'<file>@<protocol>.yaml' for each way of timing that the rows' column 'source' names. Half of the shapes are kept out of the fit; the errors printed are theirs. From a "
+      "profiler trace of PyTorch the kernel classes between matmuls are learned.",
       {"rooftile calibrate -o rooftile/calibrations/mine.yaml --device ./mine.yaml", "rooftile calibrate --quick --save quick.csv",
        "rooftile calibrate --from h100.csv --device h100_sxm -o rooftile/calibrations/h100_sxm.yaml",
-       "rooftile calibrate --from a100.csv --device a100_sxm_80gb --protocol-only --rows 50 -o a100_sxm_80gb.yaml"});
-  parser.option("--from", arguments.from, "recorded kernel times: op,dtype,shape,measured_us,...; without it the GPU present is measured, for at most five minutes", "Options",
-                "FILE");
+       "rooftile calibrate --from a100.csv --device a100_sxm_80gb --protocol-only --rows 50 -o a100_sxm_80gb.yaml",
+       "rooftile calibrate --from step.json.gz --check another.json.gz -o rooftile/calibrations/mine.yaml"});
+  parser.option("--from", arguments.from,
+                "recorded kernel times: a CSV op,dtype,shape,measured_us,..., or a trace of torch.profiler (.json, .json.gz; record_shapes=True); without it the GPU "
+                "present is measured, for at most five minutes",
+                "Options", "FILE");
+  parser.option("--check", arguments.check, "with a trace: another one, which is scored but not learned from", "Options", "TRACE");
   parser.option("--device", arguments.device, "device id or FILE", "Options", "NAME|FILE");
   parser.option("-o,--output", arguments.output, "the device layer; without it only the tables are printed", "Options", "FILE.yaml");
   parser.option("--source", arguments.source, "where the rows are from, for the file (default: the name of --from)", "Options", "TEXT");
@@ -46,7 +53,7 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   parser.option("--rows", arguments.most_rows, "fit on at most N rows", "Options", "N");
   parser.option("--date", arguments.date, "of the fit, YYYY-MM-DD (default today)", "Options", "DATE");
   parser.flag("--quick", arguments.quick, "measure on the GPU present for less than a minute");
-  parser.option("--save", arguments.save, "what is measured on the GPU is written here (default DEVICE-measured.csv)", "Options", "FILE.csv");
+  parser.option("--save", arguments.save, "what is measured on the GPU (default DEVICE-measured.csv), or the rows of a trace, are written here", "Options", "FILE.csv");
   parser.flag("--resume", arguments.resume, "what is in the file of --save is not measured again");
   parser.option("--replay", arguments.replay, "recorded kernel times take the place of the GPU in the campaign", "Options", "FILE");
   parser.option("--color", arguments.color, "auto (default), always or never", "Options", "WORD");
@@ -146,6 +153,29 @@ Result<void> lay_over(Session& session, const std::string& name, Machine& machin
   return {};
 }
 
+Result<bool> from_trace(const Arguments& arguments) {
+  const auto without = [&](bool given, const char* option) -> std::optional<Error> {
+    if (!given) return std::nullopt;
+    return Error{ErrorCode::usage, fmt::format("{} has no meaning with a profiler trace", option), option, ""};
+  };
+  for (const auto& refused : {without(arguments.protocol_only, "--protocol-only"), without(!arguments.standard.empty(), "--default-protocol"),
+                              without(!arguments.most_rows.empty(), "--rows"), without(!arguments.replay.empty(), "--replay"), without(arguments.resume, "--resume")}) {
+    if (refused) return tl::unexpected<Error>(*refused);
+  }
+  if (!arguments.output.empty() && std::filesystem::path(arguments.output).extension() != ".yaml") return fail(ErrorCode::usage, "the calibration is a .yaml file", "--output");
+  if (!arguments.save.empty() && std::filesystem::exists(arguments.save)) return fail(ErrorCode::usage, "the file exists", arguments.save, "name another file");
+  return calibrate_from_trace({.from = arguments.from,
+                               .check = arguments.check,
+                               .device = arguments.device,
+                               .base = arguments.base,
+                               .output = arguments.output,
+                               .save = arguments.save,
+                               .source = arguments.source,
+                               .library = arguments.library,
+                               .date = arguments.date.empty() ? today() : arguments.date,
+                               .color = arguments.color});
+}
+
 // Runs the campaign and sets `from`, `device` and `library` to what was measured.
 Result<void> measure(Session& session, Arguments& arguments) {
   auto runner = open_runner(arguments.replay);
@@ -211,10 +241,11 @@ Result<bool> calibrate(Arguments arguments) {
     if (const auto measured = measure(session, arguments); !measured) return tl::unexpected<Error>(measured.error());
   } else if (arguments.quick)
     return fail(ErrorCode::usage, "--quick measures on a GPU; it has no meaning with --from", "--quick");
+  if (is_trace_file(arguments.from)) return from_trace(arguments);
+  if (!arguments.check.empty()) return fail(ErrorCode::usage, "--check scores a trace against what another trace gave; rows of a CSV are kept out by themselves", "--check");
   if (arguments.device.empty()) return fail(ErrorCode::usage, "--from needs to know whose times these are", "--device", "rooftile devices lists the names");
-  for (const std::string_view ending : {".json", ".gz", ".sqlite"}) {
-    if (std::string_view(arguments.from).ends_with(ending)) return fail(ErrorCode::unsupported, "profiler traces are not read here; give a measurement CSV", arguments.from);
-  }
+  if (std::string_view(arguments.from).ends_with(".sqlite"))
+    return fail(ErrorCode::unsupported, "exports of Nsight Systems are not read here; give a measurement CSV or a trace of torch.profiler", arguments.from);
   const std::filesystem::path file = arguments.output;
   if (!file.empty() && file.extension() != ".yaml") return fail(ErrorCode::usage, "the calibration is a .yaml file", "--output");
   const auto color = parse_color(arguments.color);

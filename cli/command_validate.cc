@@ -18,7 +18,9 @@
 #include "report/render.h"
 #include "report/text_table.h"
 #include "validate/errors.h"
+#include "validate/fit_trace.h"
 #include "validate/measurements.h"
+#include "validate/trace_rows.h"
 
 namespace rooftile {
 namespace {
@@ -84,13 +86,18 @@ struct Judgement {
 };
 
 // `clocks` is what the user wants; a row that says its own clocks has them. `protocols`: a row whose source names a protocol of the device is judged under it, the others under
-// the machine's own.
+// the machine's own. Rows of a profiler trace hold no launch.
 Judgement judge(Session& session, const MeasurementTable& table, const Machine& machine, Mode mode, ClockState clocks, bool protocols) {
   Judgement judgement;
   std::map<std::string, std::unique_ptr<Machine>> under;
   const auto machine_of = [&](std::string_view source) -> const Machine& {
     const std::string protocol = protocol_of(source);
     const auto& known = machine.calibration.protocols;
+    if (protocols && protocol == kTraceSource) {
+      auto& profiled = under[protocol];
+      if (profiled == nullptr) profiled = std::make_unique<Machine>(under_profiler(machine));
+      return *profiled;
+    }
     if (!protocols || std::none_of(known.begin(), known.end(), [&](const CalibrationLayer& layer) { return layer.protocol == protocol; })) return machine;
     auto& changed = under[protocol];
     if (changed == nullptr) {

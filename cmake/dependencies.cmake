@@ -38,4 +38,15 @@ find_package(CLI11 REQUIRED)
 add_library(rooftile_cli11 INTERFACE)
 target_link_libraries(rooftile_cli11 INTERFACE CLI11::CLI11)
 
+# Profiler traces are gzip files.
+find_package(ZLIB REQUIRED)
+add_library(rooftile_zlib INTERFACE)
+find_library(ROOFTILE_ZLIB_ARCHIVE libz.a)
+if(ROOFTILE_ZLIB_ARCHIVE)
+  target_include_directories(rooftile_zlib SYSTEM INTERFACE ${ZLIB_INCLUDE_DIRS})
+  target_link_libraries(rooftile_zlib INTERFACE ${ROOFTILE_ZLIB_ARCHIVE})
+else()
+  target_link_libraries(rooftile_zlib INTERFACE ZLIB::ZLIB)
+endif()
+
 find_package(Threads REQUIRED)

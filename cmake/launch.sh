@@ -7,7 +7,7 @@ root=$(CDPATH="" cd -- "$cd_to" && pwd)
 build=$root/build/release
 
 # Debian 12 and Ubuntu 24.04 name these alike.
-build_packages="g++ cmake ninja-build libyaml-cpp-dev libfmt-dev nlohmann-json3-dev libcli11-dev libexpected-dev libeigen3-dev"
+build_packages="g++ cmake ninja-build libyaml-cpp-dev libfmt-dev nlohmann-json3-dev libcli11-dev libexpected-dev libeigen3-dev zlib1g-dev"
 test_packages="libgtest-dev python3 python3-jsonschema"
 full_packages="clang libclang-rt-dev libbenchmark-dev"
 

@@ -198,7 +198,9 @@ Result<void> fit_attention(DeviceFitter& fitter, const Rows& rows, const Machine
     if (pass == Pass::bwd) append(candidates, {{prefix + "bwd.wide_head", "", 0.2, 1, 0.8}});
     append(candidates,
            {{"protocol.attention_call_s", "", 0, 3e-5, 0, "s", true}, {"protocol.kv_write", "", 0, 1, 0, "1", true}, {"protocol.warm_operands", "", 0, 1, 0, "1", true}});
-    const Select select = [&](const FitRow& row) { return row.call.kernel == KernelClass::attention && row.call.pass == pass && kernel_of(row) == kernel; };
+    const Select select = [&, &kernel = kernel, &pass = pass](const FitRow& row) {
+      return row.call.kernel == KernelClass::attention && row.call.pass == pass && kernel_of(row) == kernel;
+    };
     if (auto done = fitter.block(fmt::format("attention {} {}", direction, name_of(kernel)), select, candidates); !done) return done;
   }
   return {};

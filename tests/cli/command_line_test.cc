@@ -133,7 +133,10 @@ TEST(CommandLine, ExitCodesAndHints) {
   expect("advise gpt2", 4, "not in this version");
   expect("compare x --model gpt2", 4, "not in this version");
   expect("calibrate", 5, "rooftile calibrate --from FILE.csv --device NAME");
-  expect("calibrate --from trace.json.gz --device t4", 4, "measurement CSV");
+  expect("calibrate --from no-such.json.gz --device t4", 3, "no such file");
+  expect("calibrate --from step.sqlite --device t4", 4, "measurement CSV");
+  expect("calibrate --from trace.json.gz --device t4 --rows 5", 2, "--rows");
+  expect("calibrate --from rows.csv --device t4 --check trace.json", 2, "--check");
   expect("calibrate --from rows.csv", 2, "--device");
   expect("calibrate --from rows.csv --device t4 --quick", 2, "--quick");
   expect("calibrate --from rows.csv --device t4 -o t4.csv", 2, ".yaml");
