@@ -57,8 +57,9 @@ class CatalogueReader {
       if (reader_.ok()) family.min_alignment = range[0], family.max_alignment = range[1];
     }
     if (const std::string products = reader_.text(node, "products", Need::optional); !products.empty()) {
-      if (products != "single" && products != "batched") reader_.refuse(*node.find("products"), "'products' is single or batched; without it the family runs both");
-      family.single = products == "single", family.batched = products == "batched";
+      if (products != "single" && products != "batched" && products != "grouped")
+        reader_.refuse(*node.find("products"), "'products' is single, batched or grouped; without it the family runs the first two");
+      family.single = products == "single", family.batched = products == "batched", family.grouped = products == "grouped";
     }
     family.rate = number(node, family.name, "rate", "1", family.rate);
     if (reader_.ok() && !(family.rate > 0 && family.rate <= 4)) reader_.refuse(*node.find("rate"), "'rate' is relative to the dtype's peak: above 0, at most 4");

@@ -76,12 +76,13 @@ class RuntimeReader {
     };
     constexpr std::array kRates = {Rate{"kernel", &HostRates::kernel_s},
                                    Rate{"operator", &HostRates::operator_s},
-                                   Rate{"attention", &HostRates::attention_s},
+                                   Rate{"recorded_kernel", &HostRates::recorded_kernel_s},
+                                   Rate{"recorded_operator", &HostRates::recorded_operator_s},
                                    Rate{"backward_kernel", &HostRates::backward_kernel_s},
                                    Rate{"backward_operator", &HostRates::backward_operator_s},
                                    Rate{"optimizer_tensor", &HostRates::optimizer_tensor_s},
                                    Rate{"step", &HostRates::step_s}};
-    reader_.allow_keys(*map, {"kernel", "operator", "attention", "backward_kernel", "backward_operator", "optimizer_tensor", "step"});
+    reader_.allow_keys(*map, {"kernel", "operator", "recorded_kernel", "recorded_operator", "backward_kernel", "backward_operator", "optimizer_tensor", "step"});
     for (const Rate& rate : kRates) runtime_.host.*rate.rate = reader_.number(*map, rate.key, "s", "host", runtime_.facts, Need::optional, 0, "host");
   }
 

@@ -404,7 +404,7 @@ void odd_starcoder2(HfConfig& config) {
 
 void odd_phi3(HfConfig& config) {
   config.spec.fused_gate_up = true;
-  config.spec.traits = {"sliced_qkv"};
+  config.spec.traits = {"sliced_qkv", "joined_rotary"};
   every_layer_windowed(config, 0);
   rotary_fraction(config, 1);
   config.map.ignore("original_max_position_embeddings");

@@ -22,6 +22,7 @@ struct KernelFamily {
   int min_alignment = 1, max_alignment = 16;  // elements: the largest power of two that divides every leading dimension, capped at 16 bytes
   double rate = 1;                            // instruction rate relative to the dtype's peak (a Turing-generation kernel on Hopper reaches a fraction)
   bool single = true, batched = true;         // whether the library runs it for one product, and for batches of products
+  bool grouped = false;                       // made for the experts of a mixture: products of different row counts in one launch
   bool persistent = false;                    // one CTA per SM walks over tiles
   bool tensor_cores = true;
   int max_ctas_per_sm = 1;

@@ -18,7 +18,7 @@ struct HostRates {
   double backward_kernel_s = 0, backward_operator_s = 0;  // the same in the autograd engine
   double optimizer_tensor_s = 0;                          // per parameter tensor of the optimizer's step
   double step_s = 0;                                      // once a step
-  double attention_s = 0;                                 // per attention call, beside the operator's
+  double recorded_kernel_s = 0, recorded_operator_s = 0;  // more of both in a forward pass that records what its gradients need
   bool any() const { return kernel_s > 0 || operator_s > 0 || backward_kernel_s > 0 || backward_operator_s > 0 || step_s > 0; }
 };
 

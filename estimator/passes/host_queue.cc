@@ -24,29 +24,27 @@ double parameter_tensors(const StepGraph& rank) {
   return tensors;
 }
 
-// `autocasts`: each cast of the forward pass is an operator of its own for the host, with dispatch and allocation, not a further kernel of the operator it serves.
+// `records`: gradients follow, so that a forward operator leaves a node and saved tensors behind.
 QueueItem item_of(const StepGraph& rank, const StepEntry& entry, const LoweredCall* first, const LoweredCall* last, const KernelTime* const* times, const Runtime& runtime,
-                  double gap_s, bool autocasts) {
+                  double gap_s, bool records) {
   const HostRates& host = runtime.host;
   QueueItem item;
-  double kernels = 0, casts = 0;
+  double kernels = 0;
   for (const LoweredCall* call = first; call != last; ++call, ++times) {
-    const double launches = launches_of(*call, **times);
-    item.gpu_s += (*times)->time_s * static_cast<double>(call->calls) + launches * gap_s;
+    item.gpu_s += (*times)->time_s * static_cast<double>(call->calls) + launches_of(*call, **times) * gap_s;
     item.last_s = (*times)->time_s / static_cast<double>(call->launches);
     const bool memset = call->call.kernel == KernelClass::pointwise && call->call.pointwise().kind == PointwiseKind::memset;
-    if (!memset) kernels += launches;
-    if (call->call.kernel == KernelClass::pointwise && call->call.pointwise().kind == PointwiseKind::cast) casts += launches;
+    // Memsets and the reductions of split depths are launched by the libraries in passing.
+    if (!memset) kernels += static_cast<double>(call->calls) * static_cast<double>(call->launches);
   }
   if (entry.phase == StepPhase::optimizer) {
     item.host_s = item.first_s = host.optimizer_tensor_s * parameter_tensors(rank);
     return item;
   }
   const bool backward = entry.phase == StepPhase::backward;
-  const bool attention = rank.graph.ops[entry.op].kind == OpKind::attention && !backward;
-  const double kernel_s = backward ? host.backward_kernel_s : host.kernel_s;
-  const double own_s = (backward ? host.backward_operator_s : host.operator_s) + (attention ? host.attention_s : 0);
-  item.host_s = own_s + kernel_s * kernels + (autocasts && !backward ? host.operator_s * casts : 0);
+  const double kernel_s = backward ? host.backward_kernel_s : host.kernel_s + (records ? host.recorded_kernel_s : 0);
+  const double own_s = backward ? host.backward_operator_s : host.operator_s + (records ? host.recorded_operator_s : 0);
+  item.host_s = own_s + kernel_s * kernels;
   item.first_s = own_s + kernel_s;
   return item;
 }
@@ -69,8 +67,8 @@ double host_bound_time(const StepGraph& rank, const std::vector<LoweredCall>& ca
     const StepEntry& entry = rank.entries[calls[i].entry];
     const bool serial = entry.phase != StepPhase::communication;
     if (serial)
-      items.push_back({item_of(rank, entry, calls.data() + i, calls.data() + end, times.data() + i, runtime, gap_s, runtime.autocast && options.precision == Precision::mixed),
-                       entry.segment, entry.phase, entry.per_step});
+      items.push_back({item_of(rank, entry, calls.data() + i, calls.data() + end, times.data() + i, runtime, gap_s, options.phase == Phase::train), entry.segment, entry.phase,
+                       entry.per_step});
     i = end;
   }
   HostQueue queue;

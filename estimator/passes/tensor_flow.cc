@@ -64,8 +64,10 @@ TensorFlow tensor_flow(const Graph& graph, bool autocast) {
   flow.wide.assign(graph.tensors.size(), false);
   flow.channels_first.assign(graph.tensors.size(), false);
   flow.shared.assign(graph.edges.size(), false);
+  flow.part.assign(graph.tensors.size(), false);
   std::vector<bool> read(graph.tensors.size(), false);
   for (const Operator& op : graph.ops) {
+    for (const TensorId output : graph.outputs_of(op)) flow.part[output] = op.outputs > 1;
     for (std::size_t i = 0; i < op.inputs; ++i) {
       const TensorId tensor = graph.inputs_of(op)[i];
       if (tensor >= read.size() || !differentiable(graph, op, i)) continue;

@@ -65,7 +65,7 @@ struct GemmModel::Shape {
   std::int64_t im, in, ik;
   double in_bytes, out_bytes;           // of an element
   double c_factor;                      // times that C is moved: 2 when it accumulates
-  bool single_launch;                   // grouped: K is not split
+  bool grouped;                         // experts of one launch: K is not split, and each has its own number of rows
   double l2_factor;                     // 1 + sector split of the operands
   double store_factor;                  // 1 + sector split of C
   double a_copy_factor, b_copy_factor;  // 1 + what rows that begin inside a line cost narrow copies
@@ -130,7 +130,7 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
       family.rate = generic.rate;
       family.nt_slowdown = 1;
     }
-    family.single = source->single, family.batched = source->batched;
+    family.single = source->single, family.batched = source->batched, family.grouped = source->grouped;
     family.persistent = source->persistent;
     const double sharing = std::max(1, source->sms_per_tile);  // SMs that share a tile
     family.sharing = sharing;
@@ -254,6 +254,17 @@ GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const 
   return cost;
 }
 
+// Tiles in the row direction that an expert's share of the tokens takes on average. Tokens that choose at random leave an expert a binomial number of rows: mean m, deviation about
+// sqrt(m), so that a mean of whole tiles spills over in half of the experts. E[ceil(x / tile)] is the sum over j of P(x > j tile); an expert that is called has one tile at least.
+// 512 rows in tiles of 128: 4.5; 480 rows: 4.07.
+double tiles_of_group(double m, double tile) {
+  constexpr double kFar = 4;  // deviations beyond which nothing is left
+  const double deviation = std::sqrt(m);
+  double whole = std::max(1.0, std::floor((m - kFar * deviation) / tile)), tiles = whole;
+  for (; whole * tile < m + kFar * deviation; ++whole) tiles += 0.5 * std::erfc((whole * tile - m) / (deviation * std::sqrt(2.0)));
+  return tiles;
+}
+
 // How many tiles there are and a lower bound of the core's time for a run of a family's tiles; plain arithmetic on arrays, so that the compiler takes several tiles at once.
 void GemmModel::bound_tiles(const Shape& s, const Family& family, std::size_t start, std::size_t count, double* __restrict across, double* __restrict least) {
   // Whole numbers of tiles without a division: (size + tile - 1/2) / tile lies at least 1/(2 tile) from a whole number, and adding 2^52 rounds.
@@ -263,6 +274,13 @@ void GemmModel::bound_tiles(const Shape& s, const Family& family, std::size_t st
   const double units = static_cast<double>(family.units), per_unit = 1 / units, per_cycle = kBelow / s.clock_hz, bytes = s.out_bytes * s.c_factor * s.store_factor;
   const double rows = s.m, columns = s.n, depth = s.k, batch = s.batch;
   const double* __restrict m = &b.m[start], * __restrict n = &b.n[start], * __restrict k = &b.k[start], * __restrict by_m = &b.by_m[start], * __restrict by_n = &b.by_n[start], * __restrict by_k = &b.by_k[start], * __restrict step = &b.step[start], * __restrict epilogue = &b.epilogue[start];
+  if (s.grouped) {
+    for (std::size_t i = 0; i < count; ++i) {
+      across[i] = std::round(tiles_of_group(rows, m[i]) * whole(columns, n[i], by_n[i]) * batch);
+      least[i] = whole(across[i], units, per_unit) * (whole(depth, k[i], by_k[i]) * step[i] + epilogue[i] * bytes) * per_cycle;
+    }
+    return;
+  }
   for (std::size_t i = 0; i < count; ++i) {
     across[i] = whole(rows, m[i], by_m[i]) * whole(columns, n[i], by_n[i]) * batch;
     least[i] = whole(across[i], units, per_unit) * (whole(depth, k[i], by_k[i]) * step[i] + epilogue[i] * bytes) * per_cycle;
@@ -276,7 +294,11 @@ GemmModel::Cost GemmModel::cheapest(const Shape& s, const Math& math, int alignm
   const double dram_s = (s.batch * (s.a_bytes + s.b_bytes + s.c_bytes * s.c_factor) - s.warm_bytes) / s.operand_bandwidth;
   bool any = false;
   const bool batched = s.batch > 1;
-  const auto fits = [&](const Family& family) { return alignment >= family.min_alignment && alignment <= family.max_alignment && (batched ? family.batched : family.single); };
+  bool grouped = false;  // where no family is made for groups, they run as batches
+  for (const Family& family : math.families) grouped = grouped || (s.grouped && family.grouped);
+  const auto fits = [&](const Family& family) {
+    return alignment >= family.min_alignment && alignment <= family.max_alignment && (grouped ? family.grouped : batched ? family.batched : family.single);
+  };
   for (const Family& family : math.families) any = any || fits(family);
   // What the core may take in a candidate that beats the best one; with the longest hiding the other entirely where the exponent is not the usual one.
   const bool cubic = constants_.combine_p == 3;
@@ -302,7 +324,7 @@ GemmModel::Cost GemmModel::cheapest(const Shape& s, const Math& math, int alignm
       for (std::size_t i = 0; i < count; ++i) {
         if (least[i] < core_budget && i != likely) consider(family, tiles[i], across[i], 1);
       }
-      if (s.single_launch || family.split_k.back() <= 1 || s.k < 2 * kLeastSplitK || least_split_s >= budget) continue;
+      if (s.grouped || family.split_k.back() <= 1 || s.k < 2 * kLeastSplitK || least_split_s >= budget) continue;
       const double most_parts = std::min(static_cast<double>(family.split_k.back()), s.k / kLeastSplitK);
       const double* most_across = &family.bounds.split_across[start];
       for (std::size_t i = 0; i < count; ++i) {
@@ -330,7 +352,7 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   s.in_bytes = bytes_of(dtype);
   s.out_bytes = bytes_of(shape.out);
   s.c_factor = shape.accumulate ? 2 : 1;
-  s.single_launch = shape.grouped;
+  s.grouped = shape.grouped;
   s.both_along_k = shape.layout == GemmLayout::nt;
   s.a_turned = shape.layout == GemmLayout::tn || shape.layout == GemmLayout::tt;
   s.b_turned = shape.layout == GemmLayout::nn || shape.layout == GemmLayout::tn;

@@ -45,7 +45,7 @@ class GemmModel {
   struct Family {
     std::string_view name;
     int min_alignment, max_alignment;
-    bool single, batched;
+    bool single, batched, grouped;
     double copy_cycles = 0;  // of an SM for one warp's copy instruction narrower than 16 bytes
     double nt_slowdown;      // of a step whose operands both run along k
     double rate;             // instruction rate, relative to the dtype's peak
