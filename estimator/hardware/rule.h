@@ -72,8 +72,9 @@ struct RuleKernel {
   std::optional<RuleExpression> m, n, k, batch;  // of a matmul
   RuleExpression calls, launches;                // launches: of one call, for what is timed as one (rounded up)
   std::optional<DType> dtype, to;
-  bool full = false;  // same: an attention that skips nothing for a causal mask or a window, as with a mask tensor
-  bool once = false;  // once a step instead of once a micro-batch (casts that autocast keeps)
+  bool full = false;   // same: an attention that skips nothing for a causal mask or a window, as with a mask tensor
+  bool waits = false;  // the host reads its result and waits until the GPU has come so far
+  bool once = false;   // once a step instead of once a micro-batch (casts that autocast keeps)
   RuleCondition when;
 };
 
