@@ -16,8 +16,8 @@ struct QueueItem {
 };
 
 // Time of both working through the items in order, the queue being empty at the start: the host issues item by item, the GPU starts an item once its first kernel is there and
-// cannot end it before its last one is. Host 2 ms and GPU 1 ms an item, ten items, kernels at the end of each: 20 ms + the last kernel. Host 1 ms and GPU 2 ms, launched at once:
-// 20 ms; where the host waits after the fifth it has lost its lead, but not the GPU's time: 10 ms, and from there again as from the start.
+// cannot end it before its last one is. Host 2 ms and GPU 1 ms an item, ten items, kernels at the end of each: 20 ms + the last kernel. Host 1 ms and GPU 2 ms: 21 ms; with a wait
+// behind the fifth item the GPU stands still for the millisecond that the sixth needs: 22 ms.
 class HostQueue {
  public:
   void run(const QueueItem& item) {
