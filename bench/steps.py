@@ -5,6 +5,7 @@
 """
 import csv
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -55,6 +56,81 @@ def group_of(r):
     return "train, autocast" if r["precision"] == "mixed" else "train, pure bf16"
 
 
+# The three runs whose families are listed one by one: a GPT, a Llama, a BERT.
+FAMILY_RUNS = ("gpt2-train-b16-s1024", "llama-3.2-1b-train-b8-s2048", "bert-large-train-b32-s512")
+# Of compiled code small kernels are counted as fills, casts and copies in the prediction, and are generated kernels like the others in a profile.
+GENERATED = ("fused", "pointwise", "copy", "embedding", "reduction")
+
+
+def measured_families():
+    """Microseconds and kernels of profiled steps by run, then by direction and family."""
+    runs = {}
+    for r in csv.DictReader(open(os.path.join(ROOT, "tests", "data", "step_families.csv"))):
+        runs.setdefault(r["id"], {})[r["direction"], r["family"]] = (float(r["measured_us"]), int(r["kernels"]))
+    return runs
+
+
+def predicted_families(ours):
+    """The same of a prediction, from its view by family; recomputation is part of the backward pass in a profile."""
+    families = {}
+    for line in ours["views"]["family"]:
+        for phase, part in line["phases"].items():
+            if phase == "communication":
+                continue
+            key = ("backward" if phase == "recompute" else phase, line["name"])
+            us, kernels = families.get(key, (0, 0))
+            families[key] = (us + part["time_s"] * 1e6, kernels + part["launches"])
+    return families
+
+
+def merged(families, keep_direction, compiled):
+    """Sums over directions, and over what is one thing in compiled code."""
+    sums = {}
+    for (direction, family), (us, kernels) in families.items():
+        name = "generated kernels" if compiled and family in GENERATED else family
+        key = (direction, name) if keep_direction else name
+        before = sums.get(key, (0, 0))
+        sums[key] = (before[0] + us, before[1] + kernels)
+    return sums
+
+
+def percent(predicted, measured):
+    return f"{100 * (predicted / measured - 1):+.1f} %" if measured else "-"
+
+
+def family_lines(rows):
+    measured = measured_families()
+    runs = [row for row in rows if row["kind"] != "unseen" and row["id"] in measured]
+    lines = ["## By operator family", "", "Kernel time of single steps by what kernels do, against profiler traces of the same runs (tests/data/step_families.csv, written by tests/device/step_families.py; the words are "
+             "explained in docs/model.md). `of busy` is the difference over all kernel time of the step: what the family's error does to the step.", ""]
+    for row in runs:
+        if row["id"] not in FAMILY_RUNS:
+            continue
+        ours, truth = row["families"], measured[row["id"]]
+        busy = sum(us for us, _ in truth.values())
+        lines += [f"### {row['id']} ({row['kind']})", "", "| direction | family | predicted us | measured us | error | of busy | kernels predicted | measured |", "|---|---|---|---|---|---|---|---|"]
+        for key in sorted(set(ours) | set(truth), key=lambda k: (("forward", "backward", "optimizer").index(k[0]), -truth.get(k, (0, 0))[0])):
+            (p, pn), (m, mn) = ours.get(key, (0, 0)), truth.get(key, (0, 0))
+            lines.append(f"| {key[0]} | {key[1]} | {p:.0f} | {m:.0f} | {percent(p, m)} | {100 * (p - m) / busy:+.1f} % | {pn} | {mn} |")
+        p, m = sum(us for us, _ in ours.values()), busy
+        lines += [f"| all | | {p:.0f} | {m:.0f} | {percent(p, m)} | {100 * (p - m) / busy:+.1f} % | {sum(n for _, n in ours.values())} | {sum(n for _, n in truth.values())} |", ""]
+    by_family = {}
+    for row in runs:
+        compiled = row["compiled"] == "True"
+        ours, truth = merged(row["families"], False, compiled), merged(measured[row["id"]], False, compiled)
+        busy = sum(us for us, _ in truth.values())
+        for family in set(ours) | set(truth):
+            p, m = ours.get(family, (0, 0))[0], truth.get(family, (0, 0))[0]
+            by_family.setdefault(family, []).append((p, m, p / m - 1 if m else math.inf, m / busy, abs(p - m) / busy, row["id"]))
+    lines += [f"### All {len(runs)} profiled runs", "", "Means over the runs: share of kernel time, size of the difference over all kernel time (`of busy`), error of the family itself; its bias over all runs together and its worst run.", "",
+              "| family | runs | share | of busy | bias | mean | worst | in |", "|---|---|---|---|---|---|---|---|"]
+    for family, entries in sorted(by_family.items(), key=lambda item: -statistics.mean(e[3] for e in item[1])):
+        worst = max(entries, key=lambda e: abs(e[2]))
+        lines.append(f"| {family} | {len(entries)} | {100 * statistics.mean(e[3] for e in entries):.1f} % | {100 * statistics.mean(e[4] for e in entries):.1f} % | "
+                     f"{percent(sum(e[0] for e in entries), sum(e[1] for e in entries))} | {100 * statistics.mean(abs(e[2]) for e in entries):.1f} % | {100 * worst[2]:+.1f} % | {worst[5]} |")
+    return lines + [""]
+
+
 def summary(name, rows):
     def figures(key):
         errors = [row[key] for row in rows]
@@ -90,7 +166,7 @@ def main():
                 work = (6 if r["phase"] == "train" else 2) * ours["model"]["parameters_active"] * totals["tokens"]
                 rows.append(dict(r, group=group_of(r), kind="read later" if r["id"] in READ_LATER else "unseen" if unseen else "fit" if r["fit"] == "True" else "test", predicted=totals["step_time_s"], measured=measured,
                                  step=totals["step_time_s"] / measured - 1, kernels=sum(op["time_s"] for op in ours["ops"]) / (float(r["busy_ms"]) * 1e-3) - 1,
-                                 memory=totals["memory"]["peak_bytes"] / float(r["peak_bytes"]) - 1, peak=totals["memory"]["peak_bytes"], fixed=fixed / measured - 1,
+                                 memory=totals["memory"]["peak_bytes"] / float(r["peak_bytes"]) - 1, peak=totals["memory"]["peak_bytes"], families=predicted_families(ours), fixed=fixed / measured - 1,
                                  rule=work / (0.4 * ours["device"]["peak_flops"]["value"]) / measured - 1 if work else None, inside=totals["step_time_low_s"] <= measured <= totals["step_time_high_s"]))
     lines = ["# Whole steps", "",
              "Predicted beside measured for real steps of Hugging Face models in PyTorch on one H200: `tests/device/torch_steps.py` measured them (hardware/measurements/README.md), "
@@ -110,14 +186,17 @@ def main():
             chosen = [row for row in rows if row["kind"] == kind and row["group"] == group]
             if chosen:
                 lines.append(summary(f"{kind}: {group}", chosen))
-    lines += ["", "## Every run", "", "`noise` is half the distance of the quartiles of the measured step.", "",
+    fit = [row["step"] for row in rows if row["kind"] == "fit"]
+    lines += ["", f"Root mean square of the step errors of the `fit` runs, on which `errors.step` of the runtime files rests: {100 * math.sqrt(statistics.mean(e * e for e in fit)):.1f} %.", ""]
+    lines += family_lines(rows)
+    lines += ["## Every run", "", "`noise` is half the distance of the quartiles of the measured step.", "",
               "| run | kind | predicted ms | measured ms | error | noise | kernels alone | interval | peak GB | measured GB | error |", "|---|---|---|---|---|---|---|---|---|---|---|"]
     for row in rows:
         lines.append(f"| {row['id']} | {row['kind']} | {row['predicted'] * 1e3:.2f} | {row['measured'] * 1e3:.2f} | {100 * row['step']:+.1f} % | {100 * float(row['spread_ms']) / float(row['step_ms']):.1f} % | "
                      f"{100 * row['kernels']:+.1f} % | {'holds' if row['inside'] else 'misses'} | {row['peak'] / 1e9:.2f} | {float(row['peak_bytes']) / 1e9:.2f} | {100 * row['memory']:+.2f} % |")
     lines += ["", open(os.path.join(ROOT, "bench", "steps_stories.md")).read().rstrip()]
     open(output, "w").write("\n".join(lines) + "\n")
-    print("\n".join(line for line in lines if line.startswith("| all") or line.startswith("| test:") or line.startswith("| unseen:")))
+    print("\n".join(line for line in lines if line.startswith(("| all fit", "| all test", "| all unseen")) or line.startswith("| test:") or line.startswith("| unseen:")))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ struct Arguments {
   std::vector<std::string> models;
   std::map<std::string_view, std::vector<std::string>> values;  // by option, as given
   std::map<std::string_view, bool> flags;
-  std::string format = "", output, color, group = "op", top;
+  std::string format = "", output, color, group = "op", view, top;
   bool plot = false, ops = false;
 };
 
@@ -52,6 +52,8 @@ Result<std::optional<std::string>> parse(const Invocation& invocation, Arguments
   parser.option("--format", arguments.format, "table (default), json, jsonl, csv, md, html or trace (of one prediction, for chrome://tracing and Perfetto)", kOutput, "WORD");
   parser.option("-o,--output", arguments.output, "write to FILE; its ending chooses the format when --format is absent", kOutput, "FILE");
   parser.option("--group", arguments.group, "table and md: rows put together by op (default), by phase, or none", kOutput, "WORD");
+  parser.option("--view", arguments.view,
+                "table, md and csv of one prediction: by phase, layer (attention, mlp, norm ...) or family (matmul, pointwise, copy ...) instead of operators", kOutput, "WORD");
   parser.option("--top", arguments.top, "table and md: operators listed; 0 lists all (default: what fits 50 lines, at most 20)", kOutput, "N");
   parser.flag("--plot", arguments.plot, "table: draw the roofline with the operators on it", kOutput);
   parser.flag("--ops", arguments.ops, "jsonl of a sweep: with the operators of each prediction", kOutput);
@@ -123,7 +125,8 @@ bool streams(Format format, bool many) { return format == Format::jsonl || (form
 // The report in the making. render() may run on several threads at once.
 class Reporter {
  public:
-  Reporter(Format format, bool sweep_ops, bool many, ReportContext context) : format_(format), many_(many), sweep_ops_(sweep_ops), context_(std::move(context)) {}
+  Reporter(Format format, bool sweep_ops, bool many, std::optional<ViewKind> view, ReportContext context)
+      : format_(format), many_(many), sweep_ops_(sweep_ops), view_(view), context_(std::move(context)) {}
 
   void render(Outcome& outcome) const {
     if (format_ == Format::jsonl) append_json(outcome.text, *outcome.prediction, context_, {true, sweep_ops_ || outcome.varied.empty()}, outcome.varied);
@@ -159,6 +162,9 @@ class Reporter {
       text_ += render_json(variants, context_);
     } else if (format_ == Format::trace && !kept_.empty()) {
       append_trace(text_, *kept_[0], context_);
+    } else if (format_ == Format::csv && !many_ && view_) {
+      text_ += csv_view_header();
+      append_csv_view(text_, *kept_[0], *view_);
     } else if (format_ == Format::csv && !many_) {
       text_ += csv_ops_header();
       append_csv_ops(text_, *kept_[0]);
@@ -188,6 +194,7 @@ class Reporter {
   std::map<std::pair<std::string, std::string>, Note> warnings_;  // by model and kind
   Format format_;
   bool many_, sweep_ops_, started_ = false;
+  std::optional<ViewKind> view_;
   ReportContext context_;
   std::string text_;
   std::vector<std::unique_ptr<Prediction>> kept_;
@@ -199,6 +206,12 @@ Result<Grouping> parse_grouping(std::string_view text) {
   if (text == "phase") return Grouping::phase;
   if (text == "none") return Grouping::none;
   return fail(ErrorCode::usage, fmt::format("'{}' is not op, phase or none", text), "--group");
+}
+
+Result<std::optional<ViewKind>> parse_view(const std::string& text) {
+  if (text.empty()) return std::optional<ViewKind>();
+  if (const auto view = parse_view_kind(text)) return view;
+  return fail(ErrorCode::usage, fmt::format("'{}' is not phase, layer or family", text), "--view");
 }
 
 Result<Format> format_of(const Arguments& arguments) {
@@ -246,6 +259,8 @@ Result<bool> estimate(const Arguments& arguments, const std::string& command_lin
   if (!color) return tl::unexpected<Error>(color.error());
   const auto grouping = parse_grouping(arguments.group);
   if (!grouping) return tl::unexpected<Error>(grouping.error());
+  const auto view = parse_view(arguments.view);
+  if (!view) return tl::unexpected<Error>(view.error());
   const auto top = parse_whole(arguments.top.empty() ? "20" : arguments.top, "--top");
   if (!top) return tl::unexpected<Error>(top.error());
 
@@ -265,7 +280,7 @@ Result<bool> estimate(const Arguments& arguments, const std::string& command_lin
     return fail(ErrorCode::usage, fmt::format("a trace is of one prediction; these are {}", count), "--format trace", "give one model and no ranges");
 
   // The first prediction comes before the file is opened: what fails at once leaves nothing behind. What cannot be predicted among many is said and left out.
-  Reporter reporter(*format, arguments.ops, count > 1, {std::string(version()), command_line});
+  Reporter reporter(*format, arguments.ops, count > 1, *view, {std::string(version()), command_line});
   std::optional<Output> output;
   std::optional<Error> failed, refused;
   std::size_t skipped = 0;
@@ -295,7 +310,7 @@ Result<bool> estimate(const Arguments& arguments, const std::string& command_lin
       sessions, *jobs, [&](Outcome& outcome) { reporter.render(outcome); }, take);
   if (skipped > kMostSkipNotes) fmt::print(stderr, "rooftile: skipped {} more\n", skipped - kMostSkipNotes);
   if (!output) return tl::unexpected<Error>(failed ? *failed : *refused);
-  const TableStyle style = {output->color(*color), output->width(), *grouping, static_cast<std::size_t>(*top), arguments.plot, arguments.top.empty() ? std::size_t{50} : 0};
+  const TableStyle style = {output->color(*color), output->width(), *grouping, static_cast<std::size_t>(*top), arguments.plot, *view, arguments.top.empty() ? std::size_t{50} : 0};
   reporter.finish(*output, style);
   const auto finished = output->finish();
   if (finished && failed) return tl::unexpected<Error>(*failed);

@@ -30,13 +30,14 @@ class RuntimeReader {
   Result<Runtime> read(const std::filesystem::path& file) {
     const YamlNode& root = reader_.root();
     runtime_.file = file.string();
-    reader_.allow_keys(root, {"kind", "id", "name", "version", "note", "sources", "launch", "precision", "memory", "vocabulary", "attention", "host", "gradients", "rules", "saves",
-                              "torch_kernels"});
+    reader_.allow_keys(root, {"kind", "id", "name", "version", "note", "sources", "launch", "precision", "memory", "vocabulary", "attention", "host", "errors", "gradients",
+                              "rules", "saves", "torch_kernels"});
     runtime_.id = reader_.text(root, "id", Need::required);
     runtime_.name = reader_.text(root, "name", Need::required);
     runtime_.version = reader_.text(root, "version", Need::optional);
     launch();
     host();
+    errors();
     if (const YamlNode* map = reader_.get_map(root, "gradients", Need::optional)) {
       reader_.allow_keys(*map, {"added_by_kernels"});
       runtime_.accumulates_by_kernels = reader_.boolean(*map, "added_by_kernels", false);
@@ -84,6 +85,15 @@ class RuntimeReader {
                                    Rate{"step", &HostRates::step_s}};
     reader_.allow_keys(*map, {"kernel", "operator", "recorded_kernel", "recorded_operator", "backward_kernel", "backward_operator", "optimizer_tensor", "step"});
     for (const Rate& rate : kRates) runtime_.host.*rate.rate = reader_.number(*map, rate.key, "s", "host", runtime_.facts, Need::optional, 0, "host");
+  }
+
+  void errors() {
+    const YamlNode* map = reader_.get_map(reader_.root(), "errors", Need::required);
+    if (map == nullptr) return;
+    reader_.allow_keys(*map, {"step", "gap", "host"});
+    runtime_.errors.step = reader_.number(*map, "step", "1", "errors", runtime_.facts, Need::required, 0, "errors");
+    runtime_.errors.gap = reader_.number(*map, "gap", "1", "errors", runtime_.facts, Need::required, 0, "errors");
+    runtime_.errors.host = reader_.number(*map, "host", "1", "errors", runtime_.facts, Need::optional, 0, "errors");
   }
 
   void precision() {

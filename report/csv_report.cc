@@ -95,6 +95,36 @@ void append_csv_ops(std::string& out, const Prediction& prediction) {
   }
 }
 
+std::string csv_view_header() { return "model,device,view,name,phase,time_s,share,flops,bytes,mfu,launches\n"; }
+
+void append_csv_view(std::string& out, const Prediction& prediction, ViewKind kind) {
+  const double step_s = prediction.totals.step_time_s;
+  const auto add = [&](const ViewLine& view, std::string_view phase, const ViewSum& sum) {
+    CsvLine line(out);
+    line.field(prediction.model.name);
+    line.field(prediction.device_id);
+    line.field(name_of(kind));
+    line.field(view.name);
+    line.field(phase);
+    line.field(sum.time_s);
+    line.field(step_s > 0 ? sum.time_s / step_s : 0.0);
+    line.field(sum.flops);
+    line.field(sum.bytes);
+    if (const auto mfu = sum.mfu(prediction.peak_flops))
+      line.field(*mfu);
+    else
+      line.field("");
+    line.field(sum.launches);
+    line.end();
+  };
+  for (const ViewLine& view : view_of(prediction, kind)) {
+    add(view, "all", view.all);
+    for (std::size_t i = 0; i < kStepPhases; ++i) {
+      if (view.phases[i].launches > 0) add(view, name_of(static_cast<StepPhase>(i)), view.phases[i]);
+    }
+  }
+}
+
 std::string csv_totals_header(std::span<const std::pair<std::string, std::string>> settings) {
   std::string out = "model,device";
   for (const auto& [name, value] : settings) out += "," + csv_field(name);

@@ -1,4 +1,5 @@
 // Interface section 3. Written straight into the output: a sweep prints thousands of these a second.
+#include "estimator/passes/views.h"
 #include "report/json_writer.h"
 #include "report/quantity.h"
 #include "report/render.h"
@@ -157,6 +158,9 @@ void write_row(JsonWriter& json, const OpRow& row) {
   json.field("op", name_of(row.op));
   json.field("phase", name_of(row.phase));
   json.field("count", row.count);
+  json.field("launches", row.launches);
+  json.field("layer_kind", name_of(layer_role_of(row)));
+  json.field("family", name_of(family_of(row)));
   json.field("shape", print_shape(row.call));
   json.field("dtype", name_of(row.call.dtype));
   json.field("flops", row.flops);
@@ -188,6 +192,43 @@ void write_row(JsonWriter& json, const OpRow& row) {
   json.close();
 }
 
+void write_view_sum(JsonWriter& json, const ViewSum& sum, double peak_flops) {
+  json.field("time_s", sum.time_s);
+  json.field("flops", sum.flops);
+  json.field("bytes", sum.bytes);
+  json.field("launches", sum.launches);
+  if (const auto mfu = sum.mfu(peak_flops))
+    json.field("mfu", *mfu);
+  else
+    json.null_field("mfu");
+}
+
+void write_views(JsonWriter& json, const Prediction& prediction, bool lines) {
+  json.open("views");
+  for (const ViewKind kind : {ViewKind::phase, ViewKind::layer, ViewKind::family}) {
+    json.open_list(name_of(kind));
+    for (const ViewLine& line : view_of(prediction, kind)) {
+      if (!lines) json.new_line();
+      json.open_item();
+      json.field("name", line.name);
+      json.field("waits", line.waits);
+      json.field("share", line.share);
+      write_view_sum(json, line.all, prediction.peak_flops);
+      json.open("phases");
+      for (std::size_t i = 0; i < kStepPhases; ++i) {
+        if (line.phases[i].launches == 0) continue;
+        json.open(name_of(static_cast<StepPhase>(i)));
+        write_view_sum(json, line.phases[i], prediction.peak_flops);
+        json.close();
+      }
+      json.close();
+      json.close();
+    }
+    json.close_list();
+  }
+  json.close();
+}
+
 }  // namespace
 
 void append_json(std::string& out, const Prediction& prediction, const ReportContext& context, JsonStyle style, std::span<const std::pair<std::string, std::string>> settings) {
@@ -213,6 +254,8 @@ void append_json(std::string& out, const Prediction& prediction, const ReportCon
       write_row(json, row);
     }
     json.close_list();
+    section();
+    write_views(json, prediction, style.lines);
   }
   section();
   json.open_list("warnings");

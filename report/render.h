@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "estimator/passes/prediction.h"
+#include "estimator/passes/views.h"
 #include "report/summary.h"
+#include "report/text_table.h"
 
 namespace rooftile {
 
@@ -36,7 +38,8 @@ struct TableStyle {
   Grouping grouping = Grouping::op;
   std::size_t top = 20;  // operators listed; 0: all
   bool plot = false;
-  std::size_t screen = 0;  // fewer operators are listed where the report would have more lines than this; 0: as many as it takes
+  std::optional<ViewKind> view;  // its lines take the place of the operators
+  std::size_t screen = 0;        // fewer operators are listed where the report would have more lines than this; 0: as many as it takes
 };
 
 // JSON per the interface (schema/estimate.json), ending with a newline. `lines` puts it on one line.
@@ -53,12 +56,18 @@ std::string render_json(std::span<const Variant> variants, const ReportContext& 
 std::string render_table(const Prediction& prediction, const TableStyle& style);
 std::string render_markdown(const Prediction& prediction, const TableStyle& style);
 
+// A view as a table of at most 100 columns: time, share, the phases' times, FLOPs, bytes, MFU, launches; the last line sums up to the step.
+TextTable view_table(const Prediction& prediction, ViewKind kind);
+
 // Several predictions side by side: totals as rows, one column each when they are few, else one line each.
 std::string render_side_by_side(std::span<const Variant> variants, const TableStyle& style, bool markdown);
 
 // One line for each row of the prediction, the fields of JSON's ops[] as columns after the model's name; and one line for each prediction of a sweep with its totals.
 std::string csv_ops_header();
 void append_csv_ops(std::string& out, const Prediction& prediction);
+// One line for each line of a view and each phase in it, after one for the whole line (phase "all").
+std::string csv_view_header();
+void append_csv_view(std::string& out, const Prediction& prediction, ViewKind kind);
 std::string csv_totals_header(std::span<const std::pair<std::string, std::string>> settings);
 void append_csv_totals(std::string& out, const Prediction& prediction, std::span<const std::pair<std::string, std::string>> settings);
 

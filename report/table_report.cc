@@ -335,6 +335,8 @@ std::string footnotes(const Summary& summary, const TextTable& table, std::size_
   return text + fmt::format(" Confidence: {}{}.", name_of(*confidences.begin()), confidences.size() > 1 ? fmt::format(" to {}", name_of(*confidences.rbegin())) : "");
 }
 
+constexpr const char* kViewNote = "MFU: FLOPs of matmuls and attention over time and peak. Of this GPU's part of the step; waits (bubble, gaps, host) have no kernels.";
+
 }  // namespace
 
 std::string render_table(const Prediction& prediction, const TableStyle& style) {
@@ -354,7 +356,10 @@ std::string render_table(const Prediction& prediction, const TableStyle& style) 
     if (warning.code == "does_not_fit" || warning.code == kBesideSpeed) continue;  // said above
     warnings += tinted("warning: ", Tint::yellow, style.color) + wrapped(printable(warning.message), style.width, 9) + "\n";
   }
-  if (!prediction.rows.empty()) {
+  if (style.view) {
+    out += "\n" + view_table(prediction, *style.view).render(style.width, style.color, "");
+    out += tinted(wrapped(kViewNote, style.width, 0), Tint::dim, style.color) + "\n";
+  } else if (!prediction.rows.empty()) {
     TableStyle fitting = style;
     if (style.screen > 0) {
       constexpr std::ptrdiff_t kAround = 11, kFewest = 8;  // titles, blank line, what the rest sums to, idle times, footnotes
@@ -382,8 +387,12 @@ std::string render_markdown(const Prediction& prediction, const TableStyle& styl
     out += fmt::format("- **{}**\n", kParts);
     for (const std::string& part : part_lines(prediction, summary)) out += fmt::format("  - {}\n", part.substr(part.find_first_not_of(' ')));
   }
-  const TextTable table = op_table(prediction, summary, style);
-  out += "\n" + table.render_markdown() + "\n" + footnotes(summary, table, 0) + "\n";
+  if (style.view) {
+    out += "\n" + view_table(prediction, *style.view).render_markdown() + "\n" + std::string(kViewNote) + "\n";
+  } else {
+    const TextTable table = op_table(prediction, summary, style);
+    out += "\n" + table.render_markdown() + "\n" + footnotes(summary, table, 0) + "\n";
+  }
   for (const Warning& warning : prediction.warnings) out += fmt::format("\n> warning: {}\n", printable(warning.message));
   return out;
 }

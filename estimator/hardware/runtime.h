@@ -22,10 +22,18 @@ struct HostRates {
   bool any() const { return kernel_s > 0 || operator_s > 0 || backward_kernel_s > 0 || backward_operator_s > 0 || step_s > 0; }
 };
 
+// Root mean squares of relative errors that do not belong to single kernels; the interval of a step rests on them.
+struct RuntimeErrors {
+  double step = 0;  // of the GPU's time as a whole: what differs between days, machines, clock states
+  double gap = 0;   // of the gaps between kernels
+  double host = 0;  // of everything that the host spends
+};
+
 struct Runtime {
   std::string id, name, version, file;
   double launch_gap_s = 0;  // idle GPU time between two kernels of a full queue
   HostRates host;
+  RuntimeErrors errors;
   bool accumulates_by_kernels = false;       // gradients that meet at a tensor are added by kernels of their own (autograd)
   double graph_gap_s = 0;                    // the gap inside a CUDA graph
   bool autocast = false;                     // mixed precision means fp32 weights cast per use

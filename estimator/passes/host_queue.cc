@@ -52,7 +52,8 @@ QueueItem item_of(const StepGraph& rank, const StepEntry& entry, const LoweredCa
 
 }  // namespace
 
-double host_bound_time(const StepGraph& rank, const std::vector<LoweredCall>& calls, const std::vector<const KernelTime*>& times, const Options& options, const Runtime& runtime) {
+double host_bound_time(const StepGraph& rank, const std::vector<LoweredCall>& calls, const std::vector<const KernelTime*>& times, const Options& options, const Runtime& runtime,
+                       double slower) {
   if (!runtime.host.any()) return 0;
   const double gap_s = std::max(0.0, runtime.launch_gap_s - runtime.graph_gap_s);
   struct Item {
@@ -72,8 +73,9 @@ double host_bound_time(const StepGraph& rank, const std::vector<LoweredCall>& ca
                        entry.per_step});
     i = end;
   }
+  for (Item& item : items) item.item.host_s *= slower, item.item.first_s *= slower;
   HostQueue queue;
-  queue.run({runtime.host.step_s, 0, 0, 0, false});
+  queue.run({runtime.host.step_s * slower, 0, 0, 0, false});
   double busy_s = 0;
   const auto walk = [&](bool per_step) {
     for (std::size_t i = 0; i < items.size();) {

@@ -33,8 +33,10 @@ class HostQueue {
   double host_s_ = 0, gpu_s_ = 0;
 };
 
-// Seconds that a rank's step takes beyond its kernels and the gaps between them because the host is late. `times` as in schedule().
-double host_bound_time(const StepGraph& rank, const std::vector<LoweredCall>& calls, const std::vector<const KernelTime*>& times, const Options& options, const Runtime& runtime);
+// Seconds that a rank's step takes beyond its kernels and the gaps between them because the host is late. `times` as in schedule(). `slower`: how much longer than the runtime's
+// rates say the host takes for everything.
+double host_bound_time(const StepGraph& rank, const std::vector<LoweredCall>& calls, const std::vector<const KernelTime*>& times, const Options& options, const Runtime& runtime,
+                       double slower = 1);
 
 // Kernels that a call launches: its own, and the reduction behind a matmul whose depth is split.
 inline double launches_of(const LoweredCall& call, const KernelTime& time) {

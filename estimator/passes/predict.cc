@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "estimator/passes/host_queue.h"
+#include "estimator/passes/interval.h"
 #include "estimator/passes/schedule.h"
 #include "estimator/passes/step.h"
 
@@ -86,6 +88,7 @@ OpRow make_row(const StageResult& stage, std::size_t i, const Options& options, 
   row.op = op.kind;
   row.phase = entry.phase;
   row.count = segment.repeat * lowered.calls * (entry.per_step || lowered.once ? 1 : options.micro_batches());
+  row.launches = static_cast<Count>(launches_of(lowered, time) / static_cast<double>(lowered.calls)) * row.count;
   row.call = lowered.call;
   const auto count = static_cast<double>(row.count);
   row.flops = lowered.flops / lowered.calls * row.count;
@@ -149,7 +152,17 @@ void warn_unsupported(const StageResult& stage, const Machine& machine, std::vec
   }
 }
 
-void account(const StageResult& slowest, double bytes_all, double flops_hardware, const GraphFlops& flops, const Graph& graph, Prediction& prediction) {
+// The step with a host that is faster and slower by its error: a step whose GPU just keeps the host waiting may turn into one that waits for the host.
+HostRange host_range(const StageResult& stage, const Options& options, const Runtime& runtime, double step_s) {
+  HostRange range{step_s, step_s};
+  if (options.cuda_graphs || !runtime.host.any() || runtime.errors.host <= 0) return range;
+  const double slower = 1 + kTenthQuantile * runtime.errors.host, others_s = step_s - stage.time.host_bound_s;
+  range.slow_s = others_s + host_bound_time(stage.rank, stage.calls, stage.times, options, runtime, slower);
+  range.fast_s = others_s + host_bound_time(stage.rank, stage.calls, stage.times, options, runtime, 1 / slower);
+  return range;
+}
+
+void account(const StageResult& slowest, double bytes_all, double flops_hardware, const GraphFlops& flops, const Graph& graph, const Runtime& runtime, Prediction& prediction) {
   const Options& options = prediction.options;
   const StageTime& time = slowest.time;
   Totals& totals = prediction.totals;
@@ -163,11 +176,9 @@ void account(const StageResult& slowest, double bytes_all, double flops_hardware
   totals.launches = static_cast<Count>(time.launches);
   totals.bubble_time_s = pipeline_bubble(options.layout, time.per_micro_batch_s);
   totals.step_time_s = time.busy_s() + totals.bubble_time_s + time.launch_gap_s + time.host_bound_s;
-  const double bubble_error = time.busy_s() > 0 ? totals.bubble_time_s * time.error_s / time.busy_s() : 0;
-  const double error = time.error_s + bubble_error + 0.5 * (time.launch_gap_s + time.host_bound_s);
-  const double relative = totals.step_time_s > 0 ? error / totals.step_time_s : 0;
-  totals.step_time_low_s = totals.step_time_s / (1 + relative);
-  totals.step_time_high_s = totals.step_time_s * (1 + relative);
+  const StepInterval interval = step_interval(prediction, runtime.errors, host_range(slowest, options, runtime, totals.step_time_s));
+  totals.step_time_low_s = interval.low_s;
+  totals.step_time_high_s = interval.high_s;
 
   const Count rounds = Count{options.micro_batches()} * options.layout.dp;
   totals.flops_matmul_dense = flops.dense * rounds;
@@ -254,7 +265,7 @@ Result<Prediction> predict(const Graph& graph, const Options& requested, const M
   prediction.rows.reserve(chosen.calls.size());
   for (std::size_t i = 0; i < chosen.calls.size(); ++i) prediction.rows.push_back(make_row(chosen, i, options, machine.device));
   warn_unsupported(chosen, machine, prediction.warnings);
-  account(chosen, bytes_all, flops_hardware, graph_flops(step, options, runtime), graph, prediction);
+  account(chosen, bytes_all, flops_hardware, graph_flops(step, options, runtime), graph, runtime, prediction);
   prediction.totals.memory = memory_of(stages[fullest].rank, stages[fullest].stage, options, runtime, machine.device, true);
   advise_memory(prediction.totals.memory, graph, options, runtime, machine.device);
   if (!prediction.totals.memory.fits) {

@@ -28,6 +28,7 @@ struct OpRow {
   OpKind op = OpKind::free;
   StepPhase phase = StepPhase::forward;
   std::int64_t count = 0;
+  Count launches = 0;        // kernels and memsets of all instances: `count` x those of one call
   KernelCall call;           // shape and dtype
   Count flops = 0;           // algorithmic
   Count flops_executed = 0;  // padding included

@@ -47,9 +47,6 @@ StageTime schedule(const StepGraph& rank, const std::vector<LoweredCall>& calls,
       if (!entry.per_step) repeated_s += time;
     }
     launches += launches_of(calls[i], *times[i]) * static_cast<double>(rank.graph.segments[entry.segment].repeat) * rounds;
-    // Errors of a model's kernels share their causes (clock, bandwidth), so they are added as if all erred alike. A 90th percentile of the absolute error is 1.28/1.64 of
-    // the half width of an 80 % interval under a normal law.
-    stage.error_s += time * times[i]->error_p90 * (1.2816 / 1.6449);
     if (calls[i].tensor_work) stage.flops_hardware += to_double(times[i]->flops_executed) * count;
     stage.bytes += to_double(times[i]->bytes_moved) * count;
   }

@@ -13,7 +13,6 @@ struct StageTime {
   double communication_s = 0;  // exposed
   double launch_gap_s = 0, host_bound_s = 0;
   double launches = 0;  // kernels and memsets that one rank launches
-  double error_s = 0;   // half width of the 80 % interval
   double flops_hardware = 0, bytes = 0;
   double per_micro_batch_s = 0;  // what the pipeline repeats
   double once_s = 0;             // optimizer and what comes once a step

@@ -273,7 +273,8 @@ class Sharder {
       reduce_gradients(once, dense, group, stride);
       reduce_gradients(once, experts, expert_group, stride * layout_.ep);
     }
-    if (runtime.autocast && state_.transient_weight > 0) {
+    // A runtime with rules casts weights, and their gradients back, in the rules of the operators that use them.
+    if (runtime.autocast && runtime.rules.empty() && state_.transient_weight > 0) {
       // Fully sharded parameters are cast before they are gathered, each rank its share.
       const bool shares = layout_.zero == 3;
       weight_casts(dense / (shares ? static_cast<double>(shard_ranks(group)) : 1) + experts / (shares ? static_cast<double>(shard_ranks(expert_group)) : 1), once);

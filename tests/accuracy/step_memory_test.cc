@@ -12,33 +12,10 @@
 #include "frontends/expand.h"
 #include "frontends/hardware_files.h"
 #include "frontends/model_files.h"
+#include "tests/accuracy/step_runs.h"
 
 namespace rooftile {
 namespace {
-
-// A table with quoted fields, as rows of column name -> field.
-std::vector<std::map<std::string, std::string>> read_table(const std::string& text) {
-  std::vector<std::vector<std::string>> lines(1, std::vector<std::string>(1));
-  bool quoted = false;
-  for (const char c : text) {
-    if (c == '"') {
-      quoted = !quoted;
-    } else if (c == ',' && !quoted) {
-      lines.back().emplace_back();
-    } else if (c == '\n' && !quoted) {
-      lines.emplace_back(1);
-    } else if (c != '\r') {
-      lines.back().back() += c;
-    }
-  }
-  std::vector<std::map<std::string, std::string>> rows;
-  for (std::size_t i = 1; i < lines.size(); ++i) {
-    if (lines[i].size() != lines[0].size()) continue;
-    rows.emplace_back();
-    for (std::size_t c = 0; c < lines[0].size(); ++c) rows.back()[lines[0][c]] = lines[i][c];
-  }
-  return rows;
-}
 
 TEST(StepMemory, MeasuredPeaksAreMet) {
   const DataPath data{{ROOFTILE_SOURCE_DIR}};

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "report/quantity.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -79,6 +81,19 @@ TEST(CommandLine, A126LayerModelFitsAScreen) {
   const RunResult result = run("estimate llama-3.1-405b --device h100_sxm --tp 8 --pp 16 --gpus 1024 --gbs 512 --sp --zero 1", "COLUMNS=100");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_LE(std::count(result.out.begin(), result.out.end(), '\n'), 50);
+}
+
+TEST(CommandLine, ViewsFitAHundredColumns) {
+  for (const char* view : {"phase", "layer", "family"}) {
+    const RunResult result = run(std::string("estimate mixtral-8x7b --device h200_sxm --runtime torch-eager --recompute full --gpus 16 --dp 16 --zero 1 --view ") + view, "COLUMNS=100");
+    ASSERT_EQ(result.code, 0);
+    EXPECT_HAS(result.out, "step ");
+    EXPECT_HAS(result.out, "launches");  // no column had to go
+    std::istringstream lines(result.out);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(rooftile::display_width(line), 100u) << line;
+  }
+  EXPECT_HAS(run("estimate gpt2 --device h200_sxm --view layer --format csv").out, "gpt2,h200_sxm,layer,attention,all,");
+  EXPECT_EQ(run("estimate gpt2 --device h200_sxm --view layers").code, 2);
 }
 
 TEST(CommandLine, ColourChoices) {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "estimator/passes/predict.h"
+#include "estimator/passes/views.h"
 #include "frontends/expand.h"
 #include "frontends/hardware_files.h"
 #include "frontends/model_files.h"
@@ -51,8 +52,37 @@ Options options_of(Phase phase, std::int64_t mbs = 1, std::int64_t seq = 512) {
   return options;
 }
 
+// Each view parts the step without rest.
+void views_sum_up(const Prediction& p) {
+  Count flops = 0, bytes = 0;
+  for (const OpRow& row : p.rows) flops += row.flops, bytes += row.bytes;
+  for (const ViewKind kind : {ViewKind::phase, ViewKind::layer, ViewKind::family}) {
+    SCOPED_TRACE(name_of(kind));
+    double time_s = 0, shares = 0, phases_s = 0;
+    Count view_flops = 0, view_bytes = 0, launches = 0;
+    for (const ViewLine& line : view_of(p, kind)) {
+      time_s += line.all.time_s;
+      shares += line.share;
+      view_flops += line.all.flops;
+      view_bytes += line.all.bytes;
+      launches += line.all.launches;
+      for (const ViewSum& phase : line.phases) phases_s += phase.time_s;
+      if (line.waits) phases_s += line.all.time_s;
+      EXPECT_LE(line.all.mfu(p.peak_flops).value_or(0), 1 + 1e-9) << line.name;
+      EXPECT_NE(line.name, "other");  // of shipped models every operator is known
+    }
+    EXPECT_NEAR(time_s, p.totals.step_time_s, 1e-9 * p.totals.step_time_s);
+    EXPECT_NEAR(phases_s, p.totals.step_time_s, 1e-9 * p.totals.step_time_s);
+    EXPECT_NEAR(shares, 1, 1e-9);
+    EXPECT_EQ(view_flops, flops);
+    EXPECT_EQ(view_bytes, bytes);
+    EXPECT_EQ(launches, p.totals.launches);
+  }
+}
+
 void obeys_the_laws(const Prediction& p) {
   const Totals& t = p.totals;
+  views_sum_up(p);
   double sum = 0;
   for (const OpRow& row : p.rows) {
     SCOPED_TRACE(row.name);

@@ -282,7 +282,7 @@ TEST(Json, HasTheKeysOfTheInterface) {
   const auto has = [&](const nlohmann::json& object, const std::vector<std::string>& wanted) {
     for (const std::string& key : wanted) EXPECT_TRUE(object.contains(key)) << key;
   };
-  EXPECT_EQ(keys(json), (std::set<std::string>{"schema_version", "context", "model", "device", "totals", "ops", "warnings"}));
+  EXPECT_EQ(keys(json), (std::set<std::string>{"schema_version", "context", "model", "device", "totals", "ops", "views", "warnings"}));
   has(json["model"], {"name", "source", "parameters", "parameters_active", "parameters_embedding", "outputs"});
   EXPECT_EQ(json["model"]["outputs"][0]["shape"], nlohmann::json({1, 8, 100}));
   has(json["device"], {"id", "name", "peak_flops", "calibration"});
