@@ -131,7 +131,7 @@ class RuleReader {
     RuleKernel kernel;
     const std::string kind = reader_.text(node, "kind", Need::required);
     if (!reader_.ok()) return kernel;
-    reader_.allow_keys(node, {"kind", "part", "of", "rows", "cols", "m", "n", "k", "batch", "layout", "pass", "calls", "launches", "dtype", "to", "full", "once", "when"});
+    reader_.allow_keys(node, {"kind", "part", "of", "rows", "cols", "m", "n", "k", "batch", "layout", "pass", "calls", "launches", "dtype", "to", "full", "once", "waits", "when"});
     what(node, kind, kernel);
     kernel.part = reader_.text(node, "part", Need::optional);
     kernel.of = expression_at(node, "of");
@@ -160,6 +160,7 @@ class RuleReader {
     kernel.full = reader_.boolean(node, "full", false);
     if (kernel.full && kernel.what != RuleKernel::What::same) reader_.refuse(node, "full is an option of 'same'");
     kernel.once = reader_.boolean(node, "once", false);
+    kernel.waits = reader_.boolean(node, "waits", false);
     kernel.when = when(node);
     return kernel;
   }

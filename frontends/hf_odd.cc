@@ -452,7 +452,7 @@ void odd_t5(HfConfig& config) {
   else if (projection == "gelu")
     spec.activation = ActivationKind::gelu;
   else if (projection == "gated-gelu")
-    spec.activation = ActivationKind::geglu;
+    spec.activation = ActivationKind::geglu, spec.traits.emplace_back("composed_gate");
   else if (projection == "gated-silu")
     spec.activation = ActivationKind::swiglu;
   else

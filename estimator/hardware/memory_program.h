@@ -89,6 +89,7 @@ struct MemoryStep {
 //   combine      the way back from the order of experts
 //   low_norm     a norm that multiplies its 16-bit input by an fp32 factor (T5)
 //   composed     attention that is never fused (BLOOM)
+//   composed_gate a gated activation whose gelu is written out (T5 1.1)
 //   learned_bias fused attention in training whose scores get a bias that wants a gradient
 enum ProgramCondition : std::uint16_t {
   kUnitOffset = 1,
@@ -101,10 +102,11 @@ enum ProgramCondition : std::uint16_t {
   kCombine = 128,
   kLowNorm = 256,
   kLearnedBias = 512,
-  kComposed = 1024
+  kComposed = 1024,
+  kComposedGate = 2048
 };
-inline constexpr std::string_view kProgramConditions[] = {"unit_offset", "partial", "standard", "fp32_softmax", "softcap", "masked",
-                                                          "upcast",      "combine", "low_norm", "learned_bias", "composed"};
+inline constexpr std::string_view kProgramConditions[] = {"unit_offset", "partial", "standard", "fp32_softmax", "softcap",  "masked",
+                                                          "upcast",      "combine", "low_norm", "learned_bias", "composed", "composed_gate"};
 
 struct MemoryProgram {
   OpKind op = OpKind::free;

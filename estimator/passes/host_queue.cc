@@ -33,6 +33,7 @@ QueueItem item_of(const StepGraph& rank, const StepEntry& entry, const LoweredCa
   for (const LoweredCall* call = first; call != last; ++call, ++times) {
     item.gpu_s += (*times)->time_s * static_cast<double>(call->calls) + launches_of(*call, **times) * gap_s;
     item.last_s = (*times)->time_s / static_cast<double>(call->launches);
+    item.waits = item.waits || call->waits;
     const bool memset = call->call.kernel == KernelClass::pointwise && call->call.pointwise().kind == PointwiseKind::memset;
     // Memsets and the reductions of split depths are launched by the libraries in passing.
     if (!memset) kernels += static_cast<double>(call->calls) * static_cast<double>(call->launches);
@@ -74,7 +75,7 @@ double host_bound_time(const StepGraph& rank, const std::vector<LoweredCall>& ca
   }
   for (Item& item : items) item.item.host_s *= slower, item.item.first_s *= slower;
   HostQueue queue;
-  queue.run({runtime.host.step_s * slower, 0, 0, 0});
+  queue.run({runtime.host.step_s * slower, 0, 0, 0, false});
   double busy_s = 0;
   const auto walk = [&](bool per_step) {
     for (std::size_t i = 0; i < items.size();) {

@@ -12,10 +12,12 @@ struct QueueItem {
   double host_s = 0, gpu_s = 0;
   double first_s = 0;  // of host_s, until its first kernel is launched
   double last_s = 0;   // of gpu_s, its last kernel
+  bool waits = false;  // the host goes on once the GPU is done with it
 };
 
 // Time of both working through the items in order, the queue being empty at the start: the host issues item by item, the GPU starts an item once its first kernel is there and
-// cannot end it before its last one is. Host 2 ms and GPU 1 ms an item, ten items, kernels at the end of each: 20 ms + the last kernel.
+// cannot end it before its last one is. Host 2 ms and GPU 1 ms an item, ten items, kernels at the end of each: 20 ms + the last kernel. Host 1 ms and GPU 2 ms: 21 ms; with a wait
+// behind the fifth item the GPU stands still for the millisecond that the sixth needs: 22 ms.
 class HostQueue {
  public:
   void run(const QueueItem& item) {
@@ -23,6 +25,7 @@ class HostQueue {
     host_s_ += item.host_s;
     const double done = start + item.gpu_s, issued = host_s_ + item.last_s;
     if (item.gpu_s > 0) gpu_s_ = done > issued ? done : issued;
+    if (item.waits && gpu_s_ > host_s_) host_s_ = gpu_s_;
   }
   double end_s() const { return gpu_s_ > host_s_ ? gpu_s_ : host_s_; }
 

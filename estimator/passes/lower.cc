@@ -104,6 +104,7 @@ class Lowering {
       LoweredCall lowered{e, label_of(kernel), call_of(kernel, op.dtype, context), calls * static_cast<std::int64_t>(repeated), 0, {}, kernel.what == RuleKernel::What::matmul};
       lowered.launches = launches_of(kernel, context);
       lowered.once = kernel.once;
+      lowered.waits = kernel.waits;
       calls_.push_back(lowered);
     }
     if (flops > given) share_flops(first, flops - given, kept);

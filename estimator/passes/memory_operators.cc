@@ -20,6 +20,7 @@ std::uint16_t MemoryWalk::conditions_of(const Operator& op) const {
     set(norm->unit_offset, kUnitOffset);
     set(model_has("low_norm"), kLowNorm);
   }
+  if (op.kind == OpKind::gated_activation) set(model_has("composed_gate"), kComposedGate);
   if (const auto* move = std::get_if<MoeMoveAttrs>(&op.attrs)) set(move->combine, kCombine);
   if (const auto* loss = std::get_if<CrossEntropyAttrs>(&op.attrs)) set(loss->upcast, kUpcast);
   if (const auto* rotary = std::get_if<RotaryAttrs>(&op.attrs); rotary != nullptr && op.outputs > 0) {

@@ -148,8 +148,8 @@ RuleContext operator_context(const StepGraph& step, const StepEntry& entry, cons
   context.set("several_outputs", op.outputs > 1);
   context.set("cross", op.name.substr(0, 6) == "cross_");
   if (op.inputs > 0) context.set("wide", flow.wide[graph.inputs_of(op)[0]]);
-  if (op.inputs > 1) context.set("halves", flow.part[graph.inputs_of(op)[0]] && flow.part[graph.inputs_of(op)[1]]);
   if (op.inputs > 0) context.set("channels_first", flow.channels_first[graph.inputs_of(op)[0]]);
+  if (op.inputs > 1) context.set("halves", flow.part[graph.inputs_of(op)[0]] && flow.part[graph.inputs_of(op)[1]]);
   for (std::size_t i = 0; i < op.inputs; ++i) context.set("shared", flow.shared[op.first_edge + i]);
   return context;
 }

@@ -41,6 +41,7 @@ struct LoweredCall {
   ModelFlops conventions;
   bool tensor_work = false;   // matmul-like: counts in flops_hardware
   std::int64_t launches = 1;  // of one call, where several kernels are timed as one
+  bool waits = false;         // the host waits until it is done
   bool once = false;          // once a step although its entry is executed for every micro-batch
 };
 

@@ -161,6 +161,8 @@ TEST(HfTraps, FamiliesWithHiddenBiasesAndGates) {
   };
   EXPECT_EQ(t5("relu").activation, ActivationKind::relu);
   EXPECT_EQ(t5("gated-gelu").activation, ActivationKind::geglu);
+  EXPECT_EQ(t5("gated-gelu").traits, (std::vector<std::string>{"narrow_softmax", "low_norm", "scaled_head", "composed_gate"}));
+  EXPECT_EQ(t5("relu").traits, (std::vector<std::string>{"narrow_softmax", "low_norm", "scaled_head"}));
   EXPECT_EQ(t5("relu").decoder_layers, 2);
   EXPECT_EQ(t5("relu").head_dim, 24);
   EXPECT_EQ(good("{\"model_type\": \"gpt2\", \"n_embd\": 96, \"n_head\": 6, \"n_inner\": null}").ffn_hidden, 384);

@@ -69,6 +69,20 @@ TEST(HostQueue, WorkWithoutKernelsCostsTheHostAlone) {
   EXPECT_NEAR(queue.end_s(), 7e-3, 1e-15);
 }
 
+TEST(HostQueue, AReadCostsTheHostItsLead) {
+  // The GPU, at 2 ms an item, starts one when the host has issued it; a read behind the fifth lets it stand still until the sixth is issued.
+  for (const bool reads : {false, true}) {
+    HostQueue queue;
+    for (int i = 0; i < 10; ++i) queue.run({1e-3, 2e-3, 1e-3, 2e-3, reads && i == 4});
+    EXPECT_NEAR(queue.end_s(), reads ? 22e-3 : 21e-3, 1e-12);
+  }
+  // Long work, a read, then items that the host is slower at: without the read it would have been ahead.
+  HostQueue queue;
+  queue.run({0, 10e-3, 0, 0, true});
+  for (int i = 0; i < 4; ++i) queue.run({3e-3, 1e-3, 3e-3, 1e-3});
+  EXPECT_NEAR(queue.end_s(), 10e-3 + 4 * 3e-3 + 1e-3, 1e-12);
+}
+
 // Whole steps of a small model in eager mode on an H200.
 class HostBoundSteps : public testing::Test {
  protected:
