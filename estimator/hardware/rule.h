@@ -33,7 +33,7 @@ inline constexpr std::array<std::string_view, 61> kRuleWords = {
     // the operator
     "bias", "tied", "transposed_weight", "grouped", "router", "several_outputs", "by_head", "causal", "window", "softcap", "sinks", "position_bias", "gqa", "unit_offset",
     "over_heads", "partial", "wide", "shared", "renormalised", "scaled_query", "sorted", "tied_table", "cross", "unaligned", "sliced_qkv", "narrow_softmax", "low_norm",
-    "scaled_head", "contiguous_heads", "channels_first", "clamped_gate", "composed_attention", "written_gelu", "halves", "joined_rotary", "composed_gate", "mask_tensor"};
+    "scaled_head", "contiguous_heads", "channels_first", "clamped_gate", "composed_attention", "written_gelu", "halves", "joined_rotary", "mask_tensor", "composed_gate"};
 using RuleWords = std::uint64_t;  // one bit per word
 std::optional<std::size_t> rule_word(std::string_view word);
 
