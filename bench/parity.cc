@@ -3,49 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <map>
-#include <tuple>
 
 namespace rooftile {
-namespace {
-
-constexpr double kNear = 1.125, kApart = 1.05;
-
-double useful_flops(const GemmShape& s) { return static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k); }
-
-}  // namespace
-
-OrderCount order_of_neighbours(const std::vector<JudgedRow>& rows) {
-  OrderCount count;
-  for (int changed = 0; changed < 3; ++changed) {
-    // Rows that agree in everything but one dimension, in its order.
-    std::map<std::string, std::map<std::int64_t, const JudgedRow*>> groups;
-    for (const JudgedRow& judged : rows) {
-      if (judged.row->call.kernel != KernelClass::gemm) continue;
-      KernelCall rest = judged.row->call;
-      GemmShape& s = std::get<GemmShape>(rest.shape);
-      std::int64_t& dimension = changed == 0 ? s.m : changed == 1 ? s.n : s.k;
-      const std::int64_t size = dimension;
-      dimension = 1;
-      groups[fmt::format("{} {} {} {}", judged.row->protocol, name_of(rest.dtype), print_shape(rest), static_cast<int>(judged.row->clocks))].try_emplace(size, &judged);
-    }
-    for (const auto& [key, sizes] : groups) {
-      for (auto small = sizes.begin(); small != sizes.end(); ++small) {
-        for (auto large = std::next(small); large != sizes.end() && static_cast<double>(large->first) <= static_cast<double>(small->first) * kNear; ++large) {
-          const double flops = useful_flops(large->second->row->call.gemm()) / useful_flops(small->second->row->call.gemm());
-          const double measured = large->second->row->measured_s / small->second->row->measured_s / flops;
-          if (std::max(measured, 1 / measured) <= kApart) continue;
-          ++count.pairs;
-          count.right += (large->second->predicted_s / small->second->predicted_s / flops > 1) == (measured > 1);
-        }
-      }
-    }
-  }
-  return count;
-}
-
 std::string parity_plot(const std::string& title, const std::vector<JudgedRow>& rows, std::size_t most_dots) {
   constexpr double kSize = 360, kLeft = 56, kTop = 34;
   double low = 1e300, high = 0;

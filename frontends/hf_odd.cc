@@ -237,7 +237,7 @@ void odd_bloom(HfConfig& config) {
 
 void odd_falcon(HfConfig& config) {
   ModelSpec& spec = config.spec;
-  spec.traits = {"by_head", "narrow_softmax"};
+  spec.traits = {"by_head", "narrow_softmax", "mask_tensor"};
   four_times_hidden(config);
   const bool bias = config.flag("bias", false);
   spec.bias = {bias, bias, bias, false, true};

@@ -40,10 +40,10 @@ inline constexpr WordTable<LayerKind, 2> kLayerKinds = {{{"global", LayerKind::g
 // scaled_head: what the head reads is scaled first. contiguous_heads: queries, keys and values are copied into the order of heads before the attention. clamped_gate: the experts'
 // gate and up projection are every second column of one product and are clamped (GPT-OSS). composed_attention: no fused attention is ever called; ALiBi is what the first product
 // adds to (BLOOM). written_gelu: the tanh form of gelu written out in both directions, its input kept. joined_rotary: what was rotated is joined with the rest of the head even
-// where there is no rest.
-inline constexpr std::array<std::string_view, 16> kModelTraits = {
-    "unit_offset",    "by_head",  "sliced_qkv",  "scaled_query",     "masked_positions", "renormalised",       "scaled_embedding", "two_rotary_tables",
-    "narrow_softmax", "low_norm", "scaled_head", "contiguous_heads", "clamped_gate",     "composed_attention", "written_gelu",     "joined_rotary"};
+// where there is no rest. mask_tensor: fused attention is given a mask tensor instead of being told that it is causal.
+inline constexpr std::array<std::string_view, 17> kModelTraits = {
+    "unit_offset", "by_head",     "sliced_qkv",       "scaled_query", "masked_positions",   "renormalised", "scaled_embedding", "two_rotary_tables", "narrow_softmax",
+    "low_norm",    "scaled_head", "contiguous_heads", "clamped_gate", "composed_attention", "written_gelu", "joined_rotary",    "mask_tensor"};
 
 // name_in(kNorms, NormKind::rmsnorm) == "rmsnorm".
 template <typename Enum, std::size_t N>

@@ -24,7 +24,7 @@ using RuleSizes = std::array<double, kRuleSizeNames.size()>;
 
 // Words that a condition may test, by what they describe: the run, the model, the operator. `wide` operands are those that autocast keeps in fp32; an operand is `shared` where an
 // earlier operator reads it too, so that gradients meet and are added. channels_first: the first operand lies in memory as a convolution left it, features before positions.
-inline constexpr std::array<std::string_view, 59> kRuleWords = {
+inline constexpr std::array<std::string_view, 60> kRuleWords = {
     // the run
     "train", "forward", "prefill", "decode", "mixed", "recompute", "standard", "first_micro_batch",
     // the model
@@ -33,7 +33,7 @@ inline constexpr std::array<std::string_view, 59> kRuleWords = {
     // the operator
     "bias", "tied", "transposed_weight", "grouped", "router", "several_outputs", "by_head", "causal", "window", "softcap", "sinks", "position_bias", "gqa", "unit_offset",
     "over_heads", "partial", "wide", "shared", "renormalised", "scaled_query", "sorted", "tied_table", "cross", "unaligned", "sliced_qkv", "narrow_softmax", "low_norm",
-    "scaled_head", "contiguous_heads", "channels_first", "clamped_gate", "composed_attention", "written_gelu", "halves", "joined_rotary"};
+    "scaled_head", "contiguous_heads", "channels_first", "clamped_gate", "composed_attention", "written_gelu", "halves", "joined_rotary", "mask_tensor"};
 using RuleWords = std::uint64_t;  // one bit per word
 std::optional<std::size_t> rule_word(std::string_view word);
 
@@ -72,7 +72,7 @@ struct RuleKernel {
   std::optional<RuleExpression> m, n, k, batch;  // of a matmul
   RuleExpression calls, launches;                // launches: of one call, for what is timed as one (rounded up)
   std::optional<DType> dtype, to;
-  bool full = false;  // same: an attention that skips nothing for a causal mask or a window, as with a mask tensor
+  bool full = false;  // same: an attention that skips nothing for a causal mask or a window, because it is given a mask tensor
   bool once = false;  // once a step instead of once a micro-batch (casts that autocast keeps)
   RuleCondition when;
 };

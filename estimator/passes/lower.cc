@@ -137,6 +137,7 @@ class Lowering {
     if (auto* attention = std::get_if<AttentionShape>(&lowered.call.shape); kernel.full && attention != nullptr) {
       attention->causal = false;
       attention->window = 0;
+      attention->mask = true;
     }
     lowered.calls *= calls;
     lowered.launches = launches_of(kernel, context);

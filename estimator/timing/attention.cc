@@ -129,7 +129,8 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
   const double wide = std::max(0.0, static_cast<double>(std::max(s.head_dim, s.v_head_dim)) / kWideHead - 1);
   const double reached = c.fwd_efficiency * std::max(0.2, 1 - wide * c.fwd_wide_head);
   const double mma = 2 * padded_heads / (math.flop_per_clock * reached);  // cycles per score
-  const double step = p_norm(mma, math.softmax_cycles_per_score, c.overlap_p);
+  // A mask tensor's elements come one by one in the layout of the scores, between the first product and the softmax, and nothing hides them.
+  const double step = p_norm(mma, math.softmax_cycles_per_score, c.overlap_p) + (s.mask ? constants_.attention_mask_cycles : 0);
 
   // Scores of the busiest SM. Without a mask all tiles are alike and go in whole waves; with one, long and short tiles balance but for the tail.
   const double mean_tile = pairs * heads / tiles;
@@ -222,7 +223,7 @@ KernelTime AttentionModel::backward(const AttentionShape& s, DType dtype, Attent
   if (s.causal) pairs = std::min(whole, to_double(s.kept_pairs()) + std::ceil(queries / tile_rows) * tile_rows * (tile_rows + tile_keys) / 2);
   const double d = static_cast<double>(round_up(s.head_dim, head_step(kernel))), dv = static_cast<double>(round_up(s.v_head_dim, head_step(kernel)));
   const double mma = 2 * (3 * d + 2 * dv) / (math.flop_per_clock * c.bwd_efficiency * (std::max(d, dv) > 128 ? c.bwd_wide_head : 1));
-  const double step = p_norm(mma, math.backward_softmax_cycles_per_score, c.bwd_overlap_p);
+  const double step = p_norm(mma, math.backward_softmax_cycles_per_score, c.bwd_overlap_p) + (s.mask ? constants_.attention_bwd_mask_cycles : 0);
   const double mean_tile = pairs * heads / tiles;
   const double longest =
       std::max(mean_tile, std::min(tile_keys * std::ceil(queries / tile_rows) * tile_rows, s.window > 0 ? tile_keys * (static_cast<double>(s.window) + 2 * tile_rows) : 1e300));

@@ -93,6 +93,8 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
 
   constants.combine_p = std::max(1.0, lookup.get("combine.p", 3));
   constants.sector_split = lookup.get("gemm.sector_split", 0);
+  constants.line_requests = lookup.find("gemm.line_requests").value_or(0);
+  constants.step_pause_cycles = {lookup.find("gemm.step_pause").value_or(0), lookup.find("gemm.warp_step_pause").value_or(0), lookup.find("gemm.fp32.step_pause").value_or(0)};
   constants.store_split = lookup.find("gemm.store_split").value_or(0);
   constants.l2_bytes_per_clock_per_sm = lookup.get("l2.bytes_per_clock_per_sm", 0);
   constants.l2_panel_share = lookup.get("l2.panel_share", 0.5);
@@ -141,6 +143,8 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
     a.decode_efficiency = lookup.get_either(prefix + "decode.efficiency", "attention.decode.efficiency", 1);
     a.tile_tail = lookup.get_either(prefix + "tile_tail", "attention.tile_tail", 0);
   }
+  constants.attention_mask_cycles = lookup.get("attention.mask.fwd.cycles_per_score", 0);
+  constants.attention_bwd_mask_cycles = lookup.get("attention.mask.bwd.cycles_per_score", 0);
   constants.attention_vector_ops = lookup.get("attention.vector_ops", 0);
 
   for (std::size_t i = 0; i < kKernelClasses; ++i) {

@@ -40,41 +40,44 @@ struct AttentionConstants {
 
 struct Constants {
   std::array<GemmConstants, kDTypeCount> gemm;
-  double combine_p = 3;                  // exponent of the norm that joins the core time and the DRAM time of a GEMM
-  double sector_split = 0;               // extra L2 traffic of rows whose pitch is a multiple of 16 but not of 32 bytes
-  double store_split = 0;                // extra cost of storing C where its pitch is not a multiple of 32 bytes: sectors are written in part
-  double l2_bytes_per_clock_per_sm = 0;  // 0: not limiting
-  double l2_panel_share = 0.5;           // share of L2 that holds panels for re-use
-  double split_k_reduce_s = 0;           // launch of the reduction kernel
-  double launch_s = 0;                   // from one kernel's end to the next one's first instruction, and its drain
-  double stream_launch_s = 0;            // the same for kernels that stream: they are small and start faster
-  double dram_latency_s = 0;             // first load of a memory-bound kernel
-  double dram_write_cost = 0;            // own kernels: extra cost of written bytes where a kernel reads too
-  double stream_step_s = 0;              // own kernels: one dependent round of a CTA
-  double stream_convert_s = 0;           // own kernels: a thread's time for one 16-bit element beside its arithmetic
-  double stream_flop_s = 0;              // own kernels: a thread's time for one FLOP of an element
-  double stream_warp_cycles = 0;         // own kernels: of an SM for a row's warp beside its elements
-  double stream_single_cycles = 0;       // own kernels: of an SM for an element that is moved alone
-  double stream_convert_cycles = 0;      // own kernels: of an SM for a 16-bit element that a row kernel reads
-  double stream_partial_s = 0;           // own kernels: see StreamPlan::partial_sums
-  double stream_flop_slots = 1;          // own kernels: issue slots of a FLOP, address arithmetic and conversions included
-  double stream_efficiency = 1;          // long streams
-  double sm_bytes_per_clock = 0;         // most that one SM moves; 0: not limiting
-  double sustained_fraction = 1;         // sustained over burst tensor throughput
-  double clock_factor = 1;               // protocol: clock that a long run of calls holds, relative to that of a call alone
-  double free_share = 1;                 // of the steady sustained matmul rate: a step whose mean rate stays below it runs at burst clocks
-  double burst_s = 0, sustained_s = 0;   // kernels up to the first run at burst clocks, from the second on at sustained ones
+  double combine_p = 3;                       // exponent of the norm that joins the core time and the DRAM time of a GEMM
+  double sector_split = 0;                    // extra L2 traffic of rows whose pitch is a multiple of 16 but not of 32 bytes
+  double line_requests = 0;                   // extra L2 time of rows that touch two lines of 128 bytes instead of one
+  std::array<double, 3> step_pause_cycles{};  // between two K steps of a matmul: persistent kernels, older ones with tensor cores, CUDA cores
+  double store_split = 0;                     // extra cost of storing C where its pitch is not a multiple of 32 bytes: sectors are written in part
+  double l2_bytes_per_clock_per_sm = 0;       // 0: not limiting
+  double l2_panel_share = 0.5;                // share of L2 that holds panels for re-use
+  double split_k_reduce_s = 0;                // launch of the reduction kernel
+  double launch_s = 0;                        // from one kernel's end to the next one's first instruction, and its drain
+  double stream_launch_s = 0;                 // the same for kernels that stream: they are small and start faster
+  double dram_latency_s = 0;                  // first load of a memory-bound kernel
+  double dram_write_cost = 0;                 // own kernels: extra cost of written bytes where a kernel reads too
+  double stream_step_s = 0;                   // own kernels: one dependent round of a CTA
+  double stream_convert_s = 0;                // own kernels: a thread's time for one 16-bit element beside its arithmetic
+  double stream_flop_s = 0;                   // own kernels: a thread's time for one FLOP of an element
+  double stream_warp_cycles = 0;              // own kernels: of an SM for a row's warp beside its elements
+  double stream_single_cycles = 0;            // own kernels: of an SM for an element that is moved alone
+  double stream_convert_cycles = 0;           // own kernels: of an SM for a 16-bit element that a row kernel reads
+  double stream_partial_s = 0;                // own kernels: see StreamPlan::partial_sums
+  double stream_flop_slots = 1;               // own kernels: issue slots of a FLOP, address arithmetic and conversions included
+  double stream_efficiency = 1;               // long streams
+  double sm_bytes_per_clock = 0;              // most that one SM moves; 0: not limiting
+  double sustained_fraction = 1;              // sustained over burst tensor throughput
+  double clock_factor = 1;                    // protocol: clock that a long run of calls holds, relative to that of a call alone
+  double free_share = 1;                      // of the steady sustained matmul rate: a step whose mean rate stays below it runs at burst clocks
+  double burst_s = 0, sustained_s = 0;        // kernels up to the first run at burst clocks, from the second on at sustained ones
   std::array<AttentionConstants, kAttentionKernels> attention;
-  double attention_vector_ops = 0;                // vector instructions per score besides the exponential
-  std::vector<double> family_rate;                // of the catalogue's families, in its order: share of the peak that their instructions reach
-  std::vector<double> family_copy_cycles;         // likewise: cycles that one warp's copy instruction narrower than 16 bytes holds an SM
-  double line_split = 0;                          // extra cost of such copies where rows begin inside a line of 128 bytes
-  std::vector<double> family_latency_scale;       // likewise: loop latency relative to the catalogue's; 0: GemmConstants::latency_scale
-  std::vector<double> family_nt_slowdown;         // likewise: at least 1, of a step whose operands both run along k
-  double warm_operands = 0;                       // protocol: share of the operands that a repeated call finds in L2, as far as L2 can hold them
-  double attention_call_s = 0;                    // protocol: what an engine's attention call takes besides the kernel
-  double kv_write = 0;                            // protocol: 1 when a causal attention call writes the new keys and values into a cache first
-  std::array<double, kKernelClasses> efficiency;  // share of the bandwidth by memory-bound class
+  double attention_mask_cycles = 0, attention_bwd_mask_cycles = 0;  // of an SM for a score that a mask tensor is added to
+  double attention_vector_ops = 0;                                  // vector instructions per score besides the exponential
+  std::vector<double> family_rate;                                  // of the catalogue's families, in its order: share of the peak that their instructions reach
+  std::vector<double> family_copy_cycles;                           // likewise: cycles that one warp's copy instruction narrower than 16 bytes holds an SM
+  double line_split = 0;                                            // extra cost of such copies where rows begin inside a line of 128 bytes
+  std::vector<double> family_latency_scale;                         // likewise: loop latency relative to the catalogue's; 0: GemmConstants::latency_scale
+  std::vector<double> family_nt_slowdown;                           // likewise: at least 1, of a step whose operands both run along k
+  double warm_operands = 0;                                         // protocol: share of the operands that a repeated call finds in L2, as far as L2 can hold them
+  double attention_call_s = 0;                                      // protocol: what an engine's attention call takes besides the kernel
+  double kv_write = 0;                                              // protocol: 1 when a causal attention call writes the new keys and values into a cache first
+  std::array<double, kKernelClasses> efficiency;                    // share of the bandwidth by memory-bound class
   std::array<double, kKernelClasses> backward_efficiency;
   std::array<std::array<double, 2>, kKernelClasses> fixed_s{};  // by class and pass: what further kernels and their waits add to a call (column sums in a second kernel)
   std::array<std::array<double, 2>, kKernelClasses> floor_s{};  // by class and pass: least time of one CTA's share, however small the call

@@ -66,7 +66,7 @@ struct GemmModel::Shape {
   double in_bytes, out_bytes;           // of an element
   double c_factor;                      // times that C is moved: 2 when it accumulates
   bool grouped;                         // experts of one launch: K is not split, and each has its own number of rows
-  double l2_factor;                     // 1 + sector split of the operands
+  double l2_factor;                     // 1 + what operand rows cost that begin inside a line or a sector
   double store_factor;                  // 1 + sector split of C
   double a_copy_factor, b_copy_factor;  // 1 + what rows that begin inside a line cost narrow copies
   bool both_along_k;                    // layout nt
@@ -151,6 +151,7 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
       const int by_registers = static_cast<int>(device_.registers_per_sm / (static_cast<double>(tile.m) * tile.n / sharing + kOperandRegisters));
       tile.ctas = std::clamp(std::min(by_memory, by_registers), 1, std::max(1, source->max_ctas_per_sm));
       tile.mma_cycles = 2.0 * tile.m * tile.n * tile.k / sharing / (rate.flop_per_clock_per_sm * eta * family.rate);
+      tile.pause_cycles = constants_.step_pause_cycles[source->persistent ? 0 : source->tensor_cores ? 1 : 2];
       // CUDA cores read both operands of a thread's square share of the tile from shared memory for every k: the smaller the share, the more reads a multiply-add needs.
       if (!source->tensor_cores) {
         const double area = static_cast<double>(tile.m) * tile.n, share = area / (area >= kTwoGroupArea ? 256 : area >= kWholeGroupArea ? 128 : 64);
@@ -190,7 +191,7 @@ GemmModel::Math GemmModel::make_math(const Machine& machine, DType dtype) const 
     for (const Tile& tile : family.tiles) {
       b.m.push_back(tile.m), b.n.push_back(tile.n), b.k.push_back(tile.k);
       b.by_m.push_back(1.0 / tile.m), b.by_n.push_back(1.0 / tile.n), b.by_k.push_back(1.0 / tile.k);
-      b.step.push_back(std::max({tile.mma_cycles, tile.shared_cycles, tile.l2_cycles, family.persistent ? tile.latency_cycles : 0}));
+      b.step.push_back(std::max({tile.mma_cycles + tile.pause_cycles, tile.shared_cycles, tile.l2_cycles, family.persistent ? tile.latency_cycles : 0}));
       b.epilogue.push_back(tile.epilogue_cycles_per_byte);
       // Persistent kernels are split to fill the GPU once; older ones also to even out their last wave.
       b.split_across.push_back(static_cast<double>(family.units) * (family.persistent ? kSplitBelowFill : tile.ctas * kSplitBelowWaves));
@@ -217,7 +218,7 @@ double GemmModel::dram_bytes(const Shape& s, const Tile& tile) const {
 
 // Cycles of one K step's multiplications and of what cannot run beside them.
 double GemmModel::step_cycles(const Shape& s, const Family& family, const Tile& tile) {
-  return tile.mma_cycles * (s.both_along_k ? family.nt_slowdown : 1) + (s.a_turned ? tile.turn_a_cycles : 0) + (s.b_turned ? tile.turn_b_cycles : 0) +
+  return tile.mma_cycles * (s.both_along_k ? family.nt_slowdown : 1) + tile.pause_cycles + (s.a_turned ? tile.turn_a_cycles : 0) + (s.b_turned ? tile.turn_b_cycles : 0) +
          tile.copy_a_cycles * s.a_copy_factor + tile.copy_b_cycles * s.b_copy_factor;
 }
 
@@ -366,8 +367,15 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   s.warm_bytes = warm_bytes(constants_, s.l2_panel_bytes, operand_bytes, operand_bytes + s.batch * s.c_bytes * s.c_factor);
   const int alignment = alignment_of(shape, dtype);
   s.store_factor = pitch_alignment(shape.n, s.out_bytes, static_cast<int>(kSectorBytes)) < kSectorBytes ? 1 + constants_.store_split : 1;
-  const bool split_sectors = pitch_alignment(leading_a(shape), s.in_bytes, 32) < 32 || pitch_alignment(leading_b(shape), s.in_bytes, 32) < 32;
-  s.l2_factor = split_sectors ? 1 + constants_.sector_split : 1;
+  // L2 serves lines of 128 bytes. A tile's rows of 128 bytes all begin at one when the pitch is a multiple of it; else half (64), three quarters (32) or seven eighths (16) of them
+  // touch two, and fewer where a row ends before.
+  const auto l2_extra = [&](std::int64_t leading) {
+    const int aligned = std::max(pitch_alignment(leading, s.in_bytes, kLineBytes), kAlignmentBytes);
+    const int row = static_cast<int>(std::min<double>(kLineBytes, static_cast<double>(leading) * s.in_bytes));
+    const double in_two = 1 - ((kLineBytes - row) / aligned + 1) * aligned / static_cast<double>(kLineBytes);
+    return in_two * constants_.line_requests + (aligned < kSectorBytes ? constants_.sector_split : 0);
+  };
+  s.l2_factor = 1 + std::max(l2_extra(leading_a(shape)), l2_extra(leading_b(shape)));
 
   const auto copy_factor = [&](std::int64_t leading) { return pitch_alignment(leading, s.in_bytes, kLineBytes) < kLineBytes ? 1 + constants_.line_split : 1; };
   s.a_copy_factor = copy_factor(leading_a(shape)), s.b_copy_factor = copy_factor(leading_b(shape));
@@ -393,8 +401,8 @@ KernelTime GemmModel::time(const GemmShape& shape, DType dtype, ClockState clock
   const double padded = clocked * (padded_mn / (s.m * s.n)) * (padded_k / s.k);
   const double waved =
       padded * best.busiest * static_cast<double>(best.family->units) / best.tiles * device_.sms / (static_cast<double>(best.family->units) * best.family->sharing);
-  // Older instructions, narrow copies, operands that are turned: a K step relative to what the tile's multiplications need.
-  const double least_step = 2.0 * tile.m * tile.n * tile.k / best.family->sharing / (math.peak_flops / (math.clock_hz * device_.sms) * s.constants.eta);
+  // Older instructions, narrow copies, operands that are turned: a K step relative to what the tile's multiplications and the pause between steps need.
+  const double least_step = 2.0 * tile.m * tile.n * tile.k / best.family->sharing / (math.peak_flops / (math.clock_hz * device_.sms) * s.constants.eta) + tile.pause_cycles;
   const double aligned = waved * std::max(1.0, step_cycles(s, *best.family, tile) / least_step);
   const double core = std::max(aligned, best.core_s);
   const double once = (least_bytes - s.warm_bytes) / s.operand_bandwidth;

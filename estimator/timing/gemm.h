@@ -27,6 +27,7 @@ class GemmModel {
     int m, n, k;
     int ctas;                             // that one SM holds at once
     double mma_cycles;                    // of one K step at the family's steady rate
+    double pause_cycles;                  // between two K steps: the wait for the next stage and the start of its first instructions
     double shared_cycles;                 // of one K step's traffic between shared memory and registers or tensor cores
     double l2_cycles;                     // of one K step's loads from L2
     double copy_a_cycles, copy_b_cycles;  // of one K step's narrow copies

@@ -66,7 +66,7 @@ std::size_t hash_of(const KernelCall& call) {
     case KernelClass::attention: {
       const AttentionShape& s = call.attention();
       mixer.add_all(s.batch, s.heads, s.kv_heads, s.seq_q, s.seq_kv, s.head_dim, s.v_head_dim, s.window);
-      mixer.add(static_cast<std::uint64_t>(s.causal) | static_cast<std::uint64_t>(s.kernel) << 8);
+      mixer.add(static_cast<std::uint64_t>(s.causal) | static_cast<std::uint64_t>(s.kernel) << 8 | static_cast<std::uint64_t>(s.mask) << 16);
       break;
     }
     case KernelClass::softmax:
@@ -128,6 +128,7 @@ std::string print_shape(const KernelCall& call) {
       if (s.v_head_dim != s.head_dim) put(text, "v_head_dim", s.v_head_dim);
       put(text, "causal", s.causal ? 1 : 0);
       if (s.window > 0) put(text, "window", s.window);
+      if (s.mask) put(text, "mask", 1);
       put(text, "pass", pass);
       if (s.kernel != AttentionKernel::fastest) put(text, "kernel", name_of(s.kernel));
       break;

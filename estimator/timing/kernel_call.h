@@ -39,6 +39,7 @@ struct AttentionShape {
   bool causal = false;      // aligned at the bottom right when seq_q < seq_kv
   std::int64_t window = 0;  // 0: no window; else a query sees at most this many keys, itself included
   AttentionKernel kernel = AttentionKernel::fastest;
+  bool mask = false;  // a mask tensor [batch, 1, seq_q, seq_kv] that every head reads and adds to its scores
   bool operator==(const AttentionShape&) const = default;
 
   // Query-key pairs of one head that the mask keeps. Causal 4 x 4 gives 10; with window 2 it gives 7; without a mask 16.

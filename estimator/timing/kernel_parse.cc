@@ -25,7 +25,7 @@ std::string_view keys_of(KernelClass kernel) {
     case KernelClass::gemm:
       return "m n k batch layout out accumulate epilogue grouped b_bytes impl";
     case KernelClass::attention:
-      return "batch heads kv_heads seq_q seq_kv head_dim v_head_dim causal window pass kernel impl";
+      return "batch heads kv_heads seq_q seq_kv head_dim v_head_dim causal window mask pass kernel impl";
     case KernelClass::softmax:
     case KernelClass::layernorm:
     case KernelClass::rmsnorm:
@@ -220,6 +220,7 @@ AttentionShape read_attention(Fields& fields) {
   shape.v_head_dim = fields.size("v_head_dim", shape.head_dim);
   shape.causal = fields.flag("causal");
   shape.window = fields.size("window", 0, 0);
+  shape.mask = fields.flag("mask");
   shape.kernel = static_cast<AttentionKernel>(fields.choice("kernel", names_of<AttentionKernel, 5>(), 0));
   if (shape.heads % shape.kv_heads != 0) {
     fields.set_error("heads=" + std::to_string(shape.heads) + " is not a multiple of kv_heads=" + std::to_string(shape.kv_heads),

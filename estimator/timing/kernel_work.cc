@@ -41,17 +41,18 @@ KernelWork attention_work(const AttentionShape& s, DType dtype, Pass pass) {
   const Count kv = bytes(kv_heads * keys * (static_cast<Count>(s.head_dim) + s.v_head_dim), dtype);
   const Count o = bytes(heads * s.seq_q * s.v_head_dim, out);
   const Count lse = heads * s.seq_q * kStatBytes;
+  const Count mask = s.mask ? bytes(static_cast<Count>(s.batch) * s.seq_q * s.seq_kv, dtype) : 0;
   const Count d = s.head_dim, dv = s.v_head_dim;
 
   KernelWork work;
   work.special = pairs;
   if (pass == Pass::fwd) {
     work.flops = 2 * pairs * (d + dv);
-    work.bytes_read = q + kv;
+    work.bytes_read = q + kv + mask;
     work.bytes_written = o + lse;
   } else {
     work.flops = 2 * pairs * (3 * d + 2 * dv);
-    work.bytes_read = q + kv + 2 * o + lse;  // o and its gradient
+    work.bytes_read = q + kv + 2 * o + lse + mask;  // o and its gradient
     work.bytes_written = q + kv;
   }
   if (s.kernel == AttentionKernel::standard) {

@@ -117,7 +117,7 @@ def counts_of(path):
             continue
         ends[e["tid"]] = e["ts"] + e["dur"]
         found[part_of(e["ts"])][name] += 1
-    launches = {e["args"]["correlation"]: e["ts"] for e in events if e.get("cat") == "cuda_runtime" and "correlation" in e.get("args", {})}
+    launches = {e["args"]["correlation"]: e["ts"] for e in events if e.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in e.get("args", {})}
     for e in events:
         if e.get("cat") in ("kernel", "gpu_memset", "gpu_memcpy"):
             found[part_of(launches.get(e["args"].get("correlation"), 0))][e["cat"]] += 1

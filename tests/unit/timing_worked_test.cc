@@ -21,11 +21,40 @@ TEST(Timing, GemmWorkedExample) {
   const KernelTime& time = timer(parse("gemm", "bf16", "m=4096 n=4096 k=4096"));
   EXPECT_EQ(static_cast<std::int64_t>(time.tile_m) * time.tile_n, 128 * 256);
   EXPECT_NEAR(time.waves, 512 / 132.0, 1e-9);
-  const double step = 2.0 * 128 * 256 * 64 / (4096 * 0.86);
+  const double step = 2.0 * 128 * 256 * 64 / (4096 * 0.882) + 30;
   const double core = (4 * (64 * step + 2048) + 1830) / 1830e6;
   EXPECT_NEAR(time.compute_s + time.latency_s, core, 0.002 * core);
   EXPECT_NEAR(time.time_s, 2e-6 + p_norm(core, 3 * 2 * 4096.0 * 4096 / (3.35e12 * 0.87), 3), 0.002 * core);
   EXPECT_EQ(time.bound, Bound::compute);
+}
+
+// Both take 38 K steps of the same tile. A pitch of 4,816 bytes starts seven of eight rows of a tile inside a line and every second one inside a sector: 1 + 7/8 x 0.3 + 0.06.
+TEST(Timing, RowsInsideALineAskL2Twice) {
+  Machine machine = load_machine(DataPath{{ROOFTILE_SOURCE_DIR}}, "h100_sxm", "", "").value();
+  for (KernelFamily& family : machine.catalogue.families) family.tiles = {{128, 128, 0, 0}};
+  KernelTimer timer(machine, Mode::model, ClockState::burst);
+  const double whole = timer(parse("gemm", "bf16", "m=4096 n=4096 k=2432")).l2_s;
+  EXPECT_NEAR(timer(parse("gemm", "bf16", "m=4096 n=4096 k=2408")).l2_s / whole, 1.3225, 1e-9);
+  EXPECT_NEAR(timer(parse("gemm", "bf16", "m=4096 n=4096 k=2400")).l2_s / whole, 1.15, 1e-9);  // 64 bytes: every second row
+  // Rows of 64 bytes end where the line does.
+  EXPECT_NEAR(timer(parse("gemm", "bf16", "m=4096 n=4096 k=32")).l2_s / whole, 1 / 38.0, 1e-9);
+}
+
+// 4 tiles of 64 steps on the busiest SM: 30 cycles each are 4.2 us at 1.83 GHz.
+TEST(Timing, PauseBetweenSteps) {
+  Machine machine = load_machine(DataPath{{ROOFTILE_SOURCE_DIR}}, "h100_sxm", "", "").value();
+  for (KernelFamily& family : machine.catalogue.families) family.tiles = {{128, 256, 0, 0}};
+  const KernelCall call = parse("gemm", "bf16", "m=4096 n=4096 k=4096");
+  const auto core = [&](const KernelTime& time) { return time.compute_s + time.latency_s; };
+  KernelTimer with(machine, Mode::model, ClockState::burst);
+  const double paused = core(with(call));
+  for (CalibrationLayer& layer : machine.calibration.layers) {
+    for (Fact& fact : layer.facts) {
+      if (fact.key == "gemm.step_pause") fact.value = 0;
+    }
+  }
+  KernelTimer without(machine, Mode::model, ClockState::burst);
+  EXPECT_NEAR(paused - core(without(call)), 4 * 64 * 30 / 1830e6, 1e-8);
 }
 
 TEST(Timing, Alignment) {
