@@ -38,10 +38,8 @@ void add_qk_norms(GraphBuilder& builder, const Stack& stack, Heads& heads) {
     heads.k = builder.norm(kind, "k_norm", heads.k, stack.tokens, builder.product("k_norm", {stack.kv_heads, stack.head_dim}), bias, Split::column);
     return;
   }
-  heads.q = builder.norm(kind, "q_norm", heads.q, builder.product("q_norm", {stack.tokens, stack.heads}), stack.head_dim, bias, Split::column, stack.head_dim,
-                         has_unit_offset(stack.spec));
-  heads.k = builder.norm(kind, "k_norm", heads.k, builder.product("k_norm", {stack.tokens, stack.kv_heads}), stack.head_dim, bias, Split::column, stack.head_dim,
-                         has_unit_offset(stack.spec));
+  heads.q = builder.norm(kind, "q_norm", heads.q, builder.product("q_norm", {stack.tokens, stack.heads}), stack.head_dim, bias, Split::column, stack.head_dim);
+  heads.k = builder.norm(kind, "k_norm", heads.k, builder.product("k_norm", {stack.tokens, stack.kv_heads}), stack.head_dim, bias, Split::column, stack.head_dim);
 }
 
 void add_rotary(GraphBuilder& builder, const Stack& stack, Heads& heads) {

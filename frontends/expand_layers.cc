@@ -141,13 +141,9 @@ Stack stack_of(GraphBuilder& builder, const ModelSpec& spec, const Options& opti
   return stack;
 }
 
-// Gemma's norms, whose fp32 weight is 1 + w; the families with further norms on the outputs are those.
-bool has_unit_offset(const ModelSpec& spec) { return spec.norm == NormKind::rmsnorm && spec.post_norms; }
-
 TensorId add_norm(GraphBuilder& builder, const Stack& stack, std::string_view name, TensorId x) {
   const bool layernorm = stack.spec.norm == NormKind::layernorm;
-  return builder.norm(layernorm ? OpKind::layernorm : OpKind::rmsnorm, name, x, stack.tokens, stack.spec.hidden, layernorm && stack.spec.norm_bias, Split::sequence, 0,
-                      has_unit_offset(stack.spec));
+  return builder.norm(layernorm ? OpKind::layernorm : OpKind::rmsnorm, name, x, stack.tokens, stack.spec.hidden, layernorm && stack.spec.norm_bias);
 }
 
 TensorId add_dropout(GraphBuilder& builder, const Stack& stack, std::string_view name, TensorId x) {

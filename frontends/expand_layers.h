@@ -43,7 +43,6 @@ TensorId add_latent_attention(GraphBuilder& builder, const Stack& stack, TensorI
 
 TensorId add_feed_forward(GraphBuilder& builder, const Stack& stack, bool mixture, TensorId x);
 
-bool has_unit_offset(const ModelSpec& spec);
 TensorId add_norm(GraphBuilder& builder, const Stack& stack, std::string_view name, TensorId x);
 TensorId add_dropout(GraphBuilder& builder, const Stack& stack, std::string_view name, TensorId x);
 

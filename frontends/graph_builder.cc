@@ -119,14 +119,12 @@ TensorId GraphBuilder::linear(const LinearLayer& layer, TensorId x) {
   return y;
 }
 
-TensorId GraphBuilder::norm(OpKind kind, std::string_view name, TensorId x, std::int64_t rows, std::int64_t cols, bool bias, Split split, std::int64_t weight_cols,
-                            bool unit_offset) {
+TensorId GraphBuilder::norm(OpKind kind, std::string_view name, TensorId x, std::int64_t rows, std::int64_t cols, bool bias, Split split, std::int64_t weight_cols) {
   NormAttrs attrs;
   attrs.rows = rows;
   attrs.cols = cols;
   attrs.bias = bias;
   attrs.weight_cols = weight_cols;
-  attrs.unit_offset = unit_offset;
   attrs.split = split;
   const TensorId y = tensor(name, {rows, cols}, split);
   op(kind, name, attrs, {x}, {y});

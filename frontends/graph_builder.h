@@ -33,8 +33,7 @@ class GraphBuilder {
   // Operators with one output, which they return. The output of a column-parallel linear is divided by column, of a row-parallel one by sequence.
   TensorId linear(const LinearLayer& layer, TensorId x);
   void linear(const LinearLayer& layer, TensorId x, std::initializer_list<TensorId> outputs);
-  TensorId norm(OpKind kind, std::string_view name, TensorId x, std::int64_t rows, std::int64_t cols, bool bias, Split split = Split::sequence, std::int64_t weight_cols = 0,
-                bool unit_offset = false);
+  TensorId norm(OpKind kind, std::string_view name, TensorId x, std::int64_t rows, std::int64_t cols, bool bias, Split split = Split::sequence, std::int64_t weight_cols = 0);
   TensorId pointwise(OpKind kind, std::string_view name, PointwiseKind function, std::initializer_list<TensorId> inputs, std::initializer_list<std::int64_t> sizes,
                      Split split = Split::sequence, std::int64_t parameters = 0);
 

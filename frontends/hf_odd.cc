@@ -381,6 +381,7 @@ void odd_olmoe(HfConfig& config) {
 // Norms stand on what attention and FFN give instead of on what they take.
 void odd_olmo2(HfConfig& config) {
   config.spec.post_norm = true;
+  config.spec.traits = {"unit_offset"};
   config.spec.qk_norm = config.spec.qk_norm_full = true;
   rotary_fraction(config, 1);
 }

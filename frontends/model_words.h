@@ -34,7 +34,7 @@ inline constexpr WordTable<PositionKind, 5> kPositions = {
     {{"learned", PositionKind::learned}, {"rope", PositionKind::rope}, {"alibi", PositionKind::alibi}, {"relative", PositionKind::relative}, {"none", PositionKind::none}}};
 inline constexpr WordTable<LayerKind, 2> kLayerKinds = {{{"global", LayerKind::global}, {"local", LayerKind::local}}};
 
-// Habits of a model's code that cost kernels but no size, for a runtime's rules (see rule.h). unit_offset: a norm's weight is 1 + w, in fp32. by_head: a fused qkv holds q, k, v of
+// Habits of a model's code that cost kernels but no size, for a runtime's rules (see rule.h). unit_offset: a norm's weight is applied in fp32, by Gemma as 1 + w. by_head: a fused qkv holds q, k, v of
 // one head after another. sliced_qkv: a fused qkv is cut by slices. scaled_query: queries are scaled before the attention. masked_positions: positions are counted from a mask.
 // narrow_softmax: unfused attention takes its softmax in the dtype of the run instead of fp32. low_norm: a norm multiplies its 16-bit input, not an fp32 copy, by the fp32 factor.
 // scaled_head: what the head reads is scaled first. contiguous_heads: queries, keys and values are copied into the order of heads before the attention. clamped_gate: the experts'

@@ -79,7 +79,7 @@ struct MemoryStep {
 };
 
 // What a program may ask of the operator before it applies; all of them must hold.
-//   unit_offset  an RMS norm whose fp32 weight is 1 + w (Gemma)
+//   unit_offset  an RMS norm whose weight is applied in fp32 (Gemma, OLMo 2)
 //   partial      a rotary embedding of a part of each head
 //   standard     attention with its scores in memory
 //   fp32_softmax a softmax that is computed and kept in fp32

@@ -58,7 +58,6 @@ struct AttentionAttrs {
 struct NormAttrs {
   std::int64_t rows = 0, cols = 0;
   bool weight = true, bias = false;
-  bool unit_offset = false;       // the weight is 1 + w in fp32 (Gemma)
   std::int64_t weight_cols = 0;   // learned elements where they are not `cols` (0: cols)
   Split split = Split::sequence;  // column for norms over heads
 };

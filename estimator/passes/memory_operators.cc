@@ -16,8 +16,8 @@ std::uint16_t MemoryWalk::conditions_of(const Operator& op) const {
   std::uint16_t holds = 0;
   const auto set = [&](bool condition, std::uint16_t bit) { holds = static_cast<std::uint16_t>(condition ? holds | bit : holds); };
   const auto model_has = [&](std::string_view trait) { return std::find(graph_.model.traits.begin(), graph_.model.traits.end(), trait) != graph_.model.traits.end(); };
-  if (const auto* norm = std::get_if<NormAttrs>(&op.attrs)) {
-    set(norm->unit_offset, kUnitOffset);
+  if (is_norm(op.kind)) {
+    set(model_has("unit_offset"), kUnitOffset);
     set(model_has("low_norm"), kLowNorm);
   }
   if (op.kind == OpKind::gated_activation) set(model_has("composed_gate"), kComposedGate);

@@ -85,6 +85,14 @@ struct GemmModel::Cost {
   double core_s = 0, dram_s = 0, extra_s = 0, time_s = std::numeric_limits<double>::infinity();
 };
 
+double tiles_of_group(double m, double tile) {
+  constexpr double kFar = 4;  // deviations beyond which nothing is left
+  const double deviation = std::sqrt(m);
+  double whole = std::max(1.0, std::floor((m - kFar * deviation) / tile)), tiles = whole;
+  for (; whole * tile < m + kFar * deviation; ++whole) tiles += 0.5 * std::erfc((whole * tile - m) / (deviation * std::sqrt(2.0)));
+  return tiles;
+}
+
 GemmModel::GemmModel(const Machine& machine, const Constants& constants) : device_(machine.device), constants_(constants) {
   for (std::size_t i = 0; i < kDTypeCount; ++i) math_[i] = make_math(machine, static_cast<DType>(i));
 }
@@ -253,17 +261,6 @@ GemmModel::Cost GemmModel::evaluate(const Shape& s, const Family& family, const 
   }
   cost.time_s = constants_.launch_s + cost.extra_s + p_norm(cost.core_s, cost.dram_s, constants_.combine_p);
   return cost;
-}
-
-// Tiles in the row direction that an expert's share of the tokens takes on average. Tokens that choose at random leave an expert a binomial number of rows: mean m, deviation about
-// sqrt(m), so that a mean of whole tiles spills over in half of the experts. E[ceil(x / tile)] is the sum over j of P(x > j tile); an expert that is called has one tile at least.
-// 512 rows in tiles of 128: 4.5; 480 rows: 4.07.
-double tiles_of_group(double m, double tile) {
-  constexpr double kFar = 4;  // deviations beyond which nothing is left
-  const double deviation = std::sqrt(m);
-  double whole = std::max(1.0, std::floor((m - kFar * deviation) / tile)), tiles = whole;
-  for (; whole * tile < m + kFar * deviation; ++whole) tiles += 0.5 * std::erfc((whole * tile - m) / (deviation * std::sqrt(2.0)));
-  return tiles;
 }
 
 // How many tiles there are and a lower bound of the core's time for a run of a family's tiles; plain arithmetic on arrays, so that the compiler takes several tiles at once.
