@@ -230,16 +230,19 @@ KernelTime AttentionModel::backward(const AttentionShape& s, DType dtype, Attent
   double busiest = s.causal ? std::max(longest, tiles * mean_tile / sms + c.tile_tail * longest) : std::ceil(tiles / sms) * longest;
   if (tiles <= sms) busiest = longest;
 
-  // Beside the main kernel: row sums of o x do before it, and fp32 dq (added up atomically in L2) converted after it; with shared key heads, dk and dv are summed over their group.
+  // Beside the main kernel: row sums of o x do before it, and fp32 dq (added up atomically in L2) converted after it.
   const double q_elements = heads * queries * static_cast<double>(s.head_dim);
   const double o_elements = heads * queries * static_cast<double>(s.v_head_dim);
   const double element = std::max(2.0, bytes_of(dtype));
-  const double side_bytes = o_elements * 2 * element + q_elements * (4 + 4 + 4);
+  // Query heads that share a key head leave dk and dv of their own behind, which two more kernels add up.
+  const bool shared = s.kv_heads < s.heads;
+  const double own_kv_bytes = shared ? heads * static_cast<double>(s.seq_kv) * static_cast<double>(s.head_dim + s.v_head_dim) * element : 0;
+  const double side_bytes = o_elements * 2 * element + q_elements * (4 + 4 + 4) + own_kv_bytes;
   const double bytes = to_double(work.bytes()) + side_bytes;
   const double bandwidth = device_.memory_bandwidth * constants_.stream_efficiency;
   const double side = side_bytes / bandwidth;
   const double dram = to_double(work.bytes()) / bandwidth;
-  const double fixed = 3 * constants_.launch_s;
+  const double fixed = (shared ? 5 : 3) * constants_.launch_s;
   const double p = constants_.combine_p;
   const auto core_at = [&](double clock_hz) { return busiest * step / clock_hz + std::ceil(tiles / sms) * c.bwd_tile_s; };
   const double burst_s = fixed + side + p_norm(core_at(math.clock_hz), dram, p);
