@@ -248,11 +248,11 @@ Result<void> fit_streams(DeviceFitter& fitter, const Rows& rows) {
             "pointwise", [&](const FitRow& row) { return own(row) && row.call.kernel == KernelClass::pointwise; }, shared);
         !done)
       return done;
-    std::vector<Candidate> others = {{"stream.step_s", "", 1e-7, 5e-6, 1e-6, "s"},        {"stream.warp_cycles", "", 1, 200, 4.3},
-                                     {"stream.single_cycles", "", 0.02, 5, 0.08},         {"stream.convert_cycles", "", 0.002, 1, 0.025},
-                                     {"stream.partial_s", "", 1e-12, 1e-8, 7.1e-11, "s"}, {"stream.vector_s", "", 1e-9, 1e-6, 7e-8, "s"},
-                                     {"stream.reduce_s", "", 1e-8, 2e-6, 2.7e-7, "s"},    {"stream.load_s", "", 1e-8, 1e-6, 1.1e-7, "s"},
-                                     {"stream.start_s", "", 1e-8, 2e-6, 3.2e-7, "s"},     {"sm.bytes_per_clock", "", 10, 200, 64}};
+    std::vector<Candidate> others = {{"stream.warp_cycles", "", 1, 200, 4.3},        {"stream.single_cycles", "", 0.02, 5, 0.08},
+                                     {"stream.convert_cycles", "", 0.002, 1, 0.025}, {"stream.partial_s", "", 1e-12, 1e-8, 7.1e-11, "s"},
+                                     {"stream.vector_s", "", 1e-9, 1e-6, 7e-8, "s"}, {"stream.reduce_s", "", 1e-8, 2e-6, 2.7e-7, "s"},
+                                     {"stream.load_s", "", 1e-8, 1e-6, 1.1e-7, "s"}, {"stream.start_s", "", 1e-8, 2e-6, 3.2e-7, "s"},
+                                     {"sm.bytes_per_clock", "", 10, 200, 64}};
     append_classes(others, rows,
                    {KernelClass::softmax, KernelClass::layernorm, KernelClass::rmsnorm, KernelClass::column_sum, KernelClass::row_sum, KernelClass::embedding,
                     KernelClass::cross_entropy, KernelClass::optimizer},
