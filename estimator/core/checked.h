@@ -23,7 +23,8 @@ inline std::optional<std::int64_t> checked_product(std::initializer_list<std::in
   return zero ? 0 : static_cast<std::int64_t>(product);
 }
 
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+// Of a >= 0 and b > 0; no intermediate result passes a.
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b > 0 ? 1 : 0); }
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t multiple) { return ceil_div(a, multiple) * multiple; }
 
 }  // namespace rooftile

@@ -30,6 +30,7 @@ Blocks blocks_of(AttentionKernel kernel, std::int64_t head_dim) {
 
 // Head sizes are padded to a multiple of this: FlashAttention has kernels for every 32, cuDNN's for every 64.
 std::int64_t head_step(AttentionKernel kernel) { return kernel == AttentionKernel::cudnn ? 64 : 32; }
+double padded_head(std::int64_t dim, AttentionKernel kernel) { return static_cast<double>(ceil_div(dim, head_step(kernel))) * static_cast<double>(head_step(kernel)); }
 
 std::string_view family_of(AttentionKernel kernel, bool decode, Pass pass) {
   switch (kernel) {
@@ -125,7 +126,7 @@ KernelTime AttentionModel::forward(const AttentionShape& s, DType dtype, Attenti
   const double pairs = decode ? tile_rows * std::ceil(computed_pairs(s, 1, tile_keys, 1) / tile_keys) * tile_keys : computed_pairs(s, tile_rows, tile_keys, rows);
   const double tiles = heads * tiles_per_head;
 
-  const double padded_heads = static_cast<double>(round_up(s.head_dim, head_step(kernel)) + round_up(s.v_head_dim, head_step(kernel)));
+  const double padded_heads = padded_head(s.head_dim, kernel) + padded_head(s.v_head_dim, kernel);
   const double wide = std::max(0.0, static_cast<double>(std::max(s.head_dim, s.v_head_dim)) / kWideHead - 1);
   const double reached = c.fwd_efficiency * std::max(0.2, 1 - wide * c.fwd_wide_head);
   const double mma = 2 * padded_heads / (math.flop_per_clock * reached);  // cycles per score
@@ -221,7 +222,7 @@ KernelTime AttentionModel::backward(const AttentionShape& s, DType dtype, Attent
   const double whole = std::ceil(queries / tile_rows) * tile_rows * keys;
   double pairs = whole;
   if (s.causal) pairs = std::min(whole, to_double(s.kept_pairs()) + std::ceil(queries / tile_rows) * tile_rows * (tile_rows + tile_keys) / 2);
-  const double d = static_cast<double>(round_up(s.head_dim, head_step(kernel))), dv = static_cast<double>(round_up(s.v_head_dim, head_step(kernel)));
+  const double d = padded_head(s.head_dim, kernel), dv = padded_head(s.v_head_dim, kernel);
   const double mma = 2 * (3 * d + 2 * dv) / (math.flop_per_clock * c.bwd_efficiency * (std::max(d, dv) > 128 ? c.bwd_wide_head : 1));
   const double step = p_norm(mma, math.backward_softmax_cycles_per_score, c.bwd_overlap_p) + (s.mask ? constants_.attention_bwd_mask_cycles : 0);
   const double mean_tile = pairs * heads / tiles;

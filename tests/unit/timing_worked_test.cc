@@ -61,6 +61,15 @@ TEST(Timing, ExpertsGetUnevenShares) {
   EXPECT_NEAR(tiles_of_group(512, 128), 4.5, 1e-3);
   EXPECT_NEAR(tiles_of_group(480, 128), 4.07, 0.005);
   EXPECT_NEAR(tiles_of_group(1, 128), 1, 1e-9);
+  // The same mean by the sum that defines it, where the shares vary by less and by more than a tile.
+  for (const double tile : {64.0, 128.0, 256.0}) {
+    for (const double m : {7.0, 300.0, 1020.0, 1030.0, 4000.0, 4100.0, 16000.0, 17000.0, 70000.0, 1e6}) {
+      double sum = 1;
+      for (double whole = 1; whole * tile < m + 9 * std::sqrt(m); ++whole) sum += 0.5 * std::erfc((whole * tile - m) / std::sqrt(2 * m));
+      EXPECT_NEAR(tiles_of_group(m, tile), sum, 2e-4) << m << " " << tile;
+    }
+  }
+  EXPECT_DOUBLE_EQ(tiles_of_group(0x1p63, 128), 0x1p56 + 0.5);
   // 64 experts of 512 rows fill as many tiles as a plain batch of 576 rows, not 512.
   const Machine machine = load_machine(DataPath{{ROOFTILE_SOURCE_DIR}}, "h200_sxm", "", "").value();
   KernelTimer timer(machine, Mode::model, ClockState::burst);
@@ -136,6 +145,24 @@ TEST(Timing, UnsupportedReasons) {
   EXPECT_EQ(reason("t4", "attention", "fp16", "batch=1 heads=1 seq_q=8 head_dim=64"), "");
   EXPECT_EQ(reason("l4", "gemm", "fp8", "m=16 n=16 k=16"), "");
   EXPECT_EQ(reason("t4", "pointwise", "bf16", "kind=add numel=8"), "");
+  for (const char* op : {"log_softmax", "softmax_fp32", "nll", "row_mean", "argmax", "topk", "sort", "layernorm_input"}) {
+    EXPECT_NE(reason("h200_sxm", op, "bf16", "rows=8 cols=8 impl=rooftile").find("impl=torch"), std::string::npos) << op;
+    EXPECT_EQ(reason("h200_sxm", op, "bf16", "rows=8 cols=8"), "") << op;
+  }
+  EXPECT_EQ(reason("h200_sxm", "row_sum", "bf16", "rows=8 cols=8 impl=rooftile"), "");
+}
+
+TEST(Timing, LargestSizesDoNotWrap) {
+  const Machine machine = load_machine(DataPath{{ROOFTILE_SOURCE_DIR}}, "h200_sxm", "", "").value();
+  KernelTimer timer(machine, Mode::model, ClockState::burst);
+  for (const char* rest : {"", " grouped=1"}) {
+    for (const char* shape : {"m=9223372036854775807 n=1 k=1", "m=1 n=9223372036854775807 k=1", "m=1 n=1 k=9223372036854775807"}) {
+      const KernelTime& time = timer(parse("gemm", "bf16", (std::string(shape) + rest).c_str()));
+      EXPECT_GE(time.time_s, 2 * 0x1p63 / machine.device.memory_bandwidth) << shape << rest;
+      for (const double loss : time.loss_s) EXPECT_GE(loss, -1e-9 * time.time_s) << shape << rest;
+    }
+  }
+  EXPECT_GT(timer(parse("attention", "bf16", "batch=1 heads=1 seq_q=1 seq_kv=1 head_dim=9223372036854775807")).time_s, 0);
 }
 
 }  // namespace
