@@ -34,14 +34,14 @@ inline constexpr WordTable<PositionKind, 5> kPositions = {
     {{"learned", PositionKind::learned}, {"rope", PositionKind::rope}, {"alibi", PositionKind::alibi}, {"relative", PositionKind::relative}, {"none", PositionKind::none}}};
 inline constexpr WordTable<LayerKind, 2> kLayerKinds = {{{"global", LayerKind::global}, {"local", LayerKind::local}}};
 
-// Habits of a model's code that cost kernels but no size, for a runtime's rules (see rule.h). unit_offset: a norm's weight is applied in fp32, by Gemma as 1 + w. by_head: a fused qkv holds q, k, v of
-// one head after another. sliced_qkv: a fused qkv is cut by slices. scaled_query: queries are scaled before the attention. masked_positions: positions are counted from a mask.
-// narrow_softmax: unfused attention takes its softmax in the dtype of the run instead of fp32. low_norm: a norm multiplies its 16-bit input, not an fp32 copy, by the fp32 factor.
-// scaled_head: what the head reads is scaled first. contiguous_heads: queries, keys and values are copied into the order of heads before the attention. clamped_gate: the experts'
-// gate and up projection are every second column of one product and are clamped (GPT-OSS). composed_attention: no fused attention is ever called; ALiBi is what the first product
-// adds to (BLOOM). written_gelu: the tanh form of gelu written out in both directions, its input kept. joined_rotary: what was rotated is joined with the rest of the head even
-// where there is no rest. composed_gate: the gelu of a gated feed-forward is the one that GPT-2 writes out (T5 1.1). mask_tensor: fused attention is given a mask tensor instead of
-// being told that it is causal.
+// Habits of a model's code that cost kernels but no size, for a runtime's rules (see rule.h). unit_offset: a norm's weight is applied in fp32, by Gemma as 1 + w. by_head: a fused
+// qkv holds q, k, v of one head after another. sliced_qkv: a fused qkv is cut by slices. scaled_query: queries are scaled before the attention. masked_positions: positions are
+// counted from a mask. narrow_softmax: unfused attention takes its softmax in the dtype of the run instead of fp32. low_norm: a norm multiplies its 16-bit input, not an fp32 copy,
+// by the fp32 factor. scaled_head: what the head reads is scaled first. contiguous_heads: queries, keys and values are copied into the order of heads before the attention.
+// clamped_gate: the experts' gate and up projection are every second column of one product and are clamped (GPT-OSS). composed_attention: no fused attention is ever called; ALiBi
+// is what the first product adds to (BLOOM). written_gelu: the tanh form of gelu written out in both directions, its input kept. joined_rotary: what was rotated is joined with the
+// rest of the head even where there is no rest. composed_gate: the gelu of a gated feed-forward is the one that GPT-2 writes out (T5 1.1). mask_tensor: fused attention is given a
+// mask tensor instead of being told that it is causal.
 inline constexpr std::array<std::string_view, 18> kModelTraits = {
     "unit_offset", "by_head",     "sliced_qkv",       "scaled_query", "masked_positions",   "renormalised", "scaled_embedding", "two_rotary_tables", "narrow_softmax",
     "low_norm",    "scaled_head", "contiguous_heads", "clamped_gate", "composed_attention", "written_gelu", "joined_rotary",    "mask_tensor",       "composed_gate"};

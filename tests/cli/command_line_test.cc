@@ -85,7 +85,8 @@ TEST(CommandLine, A126LayerModelFitsAScreen) {
 
 TEST(CommandLine, ViewsFitAHundredColumns) {
   for (const char* view : {"phase", "layer", "family"}) {
-    const RunResult result = run(std::string("estimate mixtral-8x7b --device h200_sxm --runtime torch-eager --recompute full --gpus 16 --dp 16 --zero 1 --view ") + view, "COLUMNS=100");
+    const RunResult result =
+        run(std::string("estimate mixtral-8x7b --device h200_sxm --runtime torch-eager --recompute full --gpus 16 --dp 16 --zero 1 --view ") + view, "COLUMNS=100");
     ASSERT_EQ(result.code, 0);
     EXPECT_HAS(result.out, "step ");
     EXPECT_HAS(result.out, "launches");  // no column had to go
