@@ -25,7 +25,10 @@ void pad_head(KernelCall& call, std::int64_t vocab) {
 class Lowering {
  public:
   Lowering(const StepGraph& step, const Options& options, const Runtime& runtime, const Device& device)
-      : step_(step), runtime_(runtime), words_(step_words(step.graph, options, runtime)), past_(options.context) {
+      : step_(step),
+        runtime_(runtime),
+        words_(step_words(step.graph, options, runtime)),
+        past_(options.phase == Phase::prefill || options.phase == Phase::decode ? options.context : 0) {
     flow_ = tensor_flow(step.graph, words_ & (RuleWords{1} << *rule_word("mixed")));
     work_.begin(step.graph, work_context(options, runtime, &device));
     calls_.reserve(step.entries.size() * (runtime.rules.empty() ? 2 : 8));

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <memory>
+#include <optional>
 
 #include "estimator/passes/predict.h"
 #include "estimator/passes/views.h"
@@ -208,6 +210,31 @@ TEST(Predict, IdealRooflineIsNeverSlower) {
   for (const std::string name : {"gpt2", "llama-3-8b", "mixtral-8x7b"}) {
     const Options options = options_of(Phase::train);
     EXPECT_LT(ideal(model(name), options, runtime("fused")).totals.step_time_s, modelled(model(name), options, runtime("fused")).totals.step_time_s);
+  }
+}
+
+TEST(Predict, ContextIsNothingToAPhaseWithoutACache) {
+  Predictor predictor("h200_sxm");
+  // Every pointwise kernel is as long as what decode copies of the cache: numel * span / seq / 2.
+  Runtime eager = runtime("torch-eager");
+  std::optional<RuleExpression> span;
+  for (const LoweringRule& rule : eager.rules) {
+    for (const RuleKernel& kernel : rule.kernels) {
+      if (kernel.what == RuleKernel::What::pointwise && kernel.pointwise == PointwiseKind::concat_seq && kernel.of) span = kernel.of;
+    }
+  }
+  ASSERT_TRUE(span);
+  for (LoweringRule& rule : eager.rules) {
+    for (RuleKernel& kernel : rule.kernels) {
+      if (kernel.what == RuleKernel::What::pointwise && rule.op == OpKind::activation) kernel.of = span;
+    }
+  }
+  Options options = options_of(Phase::forward);
+  const double without = predictor(model("gpt2"), options, eager).totals.step_time_s;
+  EXPECT_NE(without, predictor(model("gpt2"), options, runtime("torch-eager")).totals.step_time_s);
+  for (const std::int64_t context : {std::int64_t{1000000}, std::numeric_limits<std::int64_t>::max()}) {
+    options.context = context;
+    EXPECT_EQ(predictor(model("gpt2"), options, eager).totals.step_time_s, without) << context;
   }
 }
 
