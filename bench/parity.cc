@@ -17,7 +17,7 @@ std::string parity_plot(const std::string& title, const std::vector<JudgedRow>& 
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
       "<text x=\"{:.0f}\" y=\"18\" font-size=\"13\">{}</text>\n",
-      kLeft + kSize + 16, kTop + kSize + 44, kLeft, title);
+      kLeft + kSize + 24, kTop + kSize + 44, kLeft, title);
   for (int decade = first; decade <= last; ++decade) {
     const double s = std::pow(10.0, decade) * 1e-6;
     out += fmt::format("<path d=\"M{:.1f} {:.1f}V{:.1f}M{:.1f} {:.1f}H{:.1f}\" stroke=\"#ddd\"/>\n", x(s), kTop, kTop + kSize, kLeft, y(s), kLeft + kSize);
