@@ -232,6 +232,7 @@ void describe_model(const ModelSpec& spec, Graph& graph) {
   if (spec.sliding_window > 0) model.traits.emplace_back("windowed");
   if (spec.moe.experts > 0) model.traits.emplace_back("mixture");
   if (spec.rotary_fraction < 1) model.traits.emplace_back("partial");
+  if (spec.qk_norm && !spec.qk_norm_full) model.traits.emplace_back("normed_heads");
   if (spec.tied_embeddings) model.traits.emplace_back("tied_table");
 }
 

@@ -24,7 +24,7 @@ using RuleSizes = std::array<double, kRuleSizeNames.size()>;
 
 // Words that a condition may test, by what they describe: the run, the model, the operator. `wide` operands are those that autocast keeps in fp32; an operand is `shared` where an
 // earlier operator reads it too, so that gradients meet and are added. channels_first: the first operand lies in memory as a convolution left it, features before positions.
-inline constexpr std::array<std::string_view, 61> kRuleWords = {
+inline constexpr std::array<std::string_view, 62> kRuleWords = {
     // the run
     "train", "forward", "prefill", "decode", "mixed", "recompute", "standard", "first_micro_batch",
     // the model
@@ -33,7 +33,8 @@ inline constexpr std::array<std::string_view, 61> kRuleWords = {
     // the operator
     "bias", "tied", "transposed_weight", "grouped", "router", "several_outputs", "by_head", "causal", "window", "softcap", "sinks", "position_bias", "gqa", "unit_offset",
     "over_heads", "partial", "wide", "shared", "renormalised", "scaled_query", "sorted", "tied_table", "cross", "unaligned", "sliced_qkv", "narrow_softmax", "low_norm",
-    "scaled_head", "contiguous_heads", "channels_first", "clamped_gate", "composed_attention", "written_gelu", "halves", "joined_rotary", "mask_tensor", "composed_gate"};
+    "scaled_head", "contiguous_heads", "channels_first", "clamped_gate", "composed_attention", "written_gelu", "halves", "joined_rotary", "mask_tensor", "composed_gate",
+    "normed_heads"};
 using RuleWords = std::uint64_t;  // one bit per word
 std::optional<std::size_t> rule_word(std::string_view word);
 
