@@ -1,55 +1,26 @@
 // Runs the binary as people do: text, exit codes, what goes to which stream.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "report/quantity.h"
+#include "tests/cli/run_binary.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-
-struct RunResult {
-  int code = -1;
-  std::string out, err;
-};
+using rooftile::test::RunResult;
+using rooftile::test::slurp;
 
 fs::path scratch() {
-  static const fs::path kFolder = [] {
-    fs::path folder = fs::temp_directory_path() / ("rooftile-test-" + std::to_string(getpid()));
-    fs::create_directories(folder);
-    return folder;
-  }();
+  static const fs::path kFolder = rooftile::test::make_scratch("rooftile-test");
   return kFolder;
 }
 
-std::string slurp(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-// `arguments` go through the shell.
-RunResult run(const std::string& arguments, const std::string& environment = "") {
-  const fs::path err = scratch() / "stderr";
-  const std::string command = environment + " '" + ROOFTILE_BINARY + "' " + arguments + " 2>'" + err.string() + "'";
-  RunResult result;
-  FILE* pipe = popen(command.c_str(), "r");
-  std::array<char, 65536> buffer;
-  for (std::size_t got = 0; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) result.out.append(buffer.data(), got);
-  const int status = pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  result.err = slurp(err);
-  return result;
-}
-
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+RunResult run(const std::string& arguments, const std::string& environment = "") { return rooftile::test::run_binary(arguments, scratch(), environment); }
 
 TEST(CommandLine, VersionAndHelp) {
   EXPECT_EQ(run("--version").out.rfind("rooftile ", 0), 0u);

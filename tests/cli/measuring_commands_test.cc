@@ -1,17 +1,15 @@
 // validate MODEL and calibrate with recorded measurements in the place of a GPU, and what they say without one.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "tests/cli/run_binary.h"
 
 namespace {
 
@@ -24,27 +22,14 @@ struct Ran {
 
 class MeasuringCommands : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("rooftile-measuring-" + std::to_string(getpid()));
-    fs::create_directories(folder_);
-  }
+  void SetUp() override { folder_ = rooftile::test::make_scratch("rooftile-measuring"); }
   void TearDown() override { fs::remove_all(folder_); }
 
   Ran run(const std::string& arguments) {
-    const std::string command = "cd '" + folder_.string() + "' && '" ROOFTILE_BINARY "' " + arguments + " 2>&1";
-    Ran ran;
-    FILE* pipe = popen(command.c_str(), "r");
-    std::array<char, 65536> buffer;
-    for (std::size_t got = 0; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) ran.text.append(buffer.data(), got);
-    const int status = pclose(pipe);
-    ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-    return ran;
+    const rooftile::test::RunResult both = rooftile::test::run_shell("cd '" + folder_.string() + "' && '" ROOFTILE_BINARY "' " + arguments + " 2>&1");
+    return {both.code, both.out};
   }
-  std::string slurp(const std::string& name) {
-    std::ostringstream text;
-    text << std::ifstream(folder_ / name).rdbuf();
-    return text.str();
-  }
+  std::string slurp(const std::string& name) { return rooftile::test::slurp(folder_ / name); }
 
   // A file as `validate --save` writes it: every kernel of the model took `factor` of what the roofline says.
   // `as_kernel`: what the shapes of attention must say.

@@ -1,14 +1,12 @@
 // What commands do with ONNX files: sweeps over symbolic sizes, descriptions, errors.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/cli/run_binary.h"
 #include "tests/onnx_writer.h"
 
 namespace {
@@ -16,37 +14,14 @@ namespace {
 namespace fs = std::filesystem;
 using rooftile::test::attr_ints;
 using rooftile::test::OnnxGraph;
-
-struct RunResult {
-  int code = -1;
-  std::string out, err;
-};
+using rooftile::test::RunResult;
 
 fs::path scratch() {
-  static const fs::path kFolder = [] {
-    fs::path folder = fs::temp_directory_path() / ("rooftile-onnx-test-" + std::to_string(getpid()));
-    fs::create_directories(folder);
-    return folder;
-  }();
+  static const fs::path kFolder = rooftile::test::make_scratch("rooftile-onnx-test");
   return kFolder;
 }
 
-RunResult run(const std::string& arguments) {
-  const fs::path err = scratch() / "stderr";
-  const std::string command = std::string("'") + ROOFTILE_BINARY + "' " + arguments + " 2>'" + err.string() + "'";
-  RunResult result;
-  FILE* pipe = popen(command.c_str(), "r");
-  std::array<char, 65536> buffer;
-  for (std::size_t got = 0; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) result.out.append(buffer.data(), got);
-  const int status = pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  std::ostringstream text;
-  text << std::ifstream(err, std::ios::binary).rdbuf();
-  result.err = text.str();
-  return result;
-}
-
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+RunResult run(const std::string& arguments) { return rooftile::test::run_binary(arguments, scratch()); }
 
 // [batch, seq, 64] x [64, 32], then the product of the result with itself.
 std::string file() {

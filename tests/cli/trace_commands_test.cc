@@ -1,51 +1,27 @@
 // calibrate --from TRACE, as people run it.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
+#include "tests/cli/run_binary.h"
+
 namespace {
 
 namespace fs = std::filesystem;
 
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
-
 class TraceCommands : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("rooftile-trace-" + std::to_string(getpid()));
-    fs::create_directories(folder_);
-  }
+  void SetUp() override { folder_ = rooftile::test::make_scratch("rooftile-trace"); }
   void TearDown() override { fs::remove_all(folder_); }
 
-  struct Ran {
-    int code = -1;
-    std::string out, err;
-  };
-  Ran run(const std::string& arguments) {
-    const std::string command = "cd '" + folder_.string() + "' && '" ROOFTILE_BINARY "' " + arguments + " 2>stderr";
-    Ran ran;
-    FILE* pipe = popen(command.c_str(), "r");
-    std::array<char, 65536> buffer;
-    for (std::size_t got = 0; (got = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) ran.out.append(buffer.data(), got);
-    const int status = pclose(pipe);
-    ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-    ran.err = slurp("stderr");
-    return ran;
-  }
-  std::string slurp(const std::string& name) {
-    std::ostringstream text;
-    text << std::ifstream(folder_ / name, std::ios::binary).rdbuf();
-    return text.str();
-  }
+  using Ran = rooftile::test::RunResult;
+  Ran run(const std::string& arguments) { return rooftile::test::run_binary(arguments, folder_, "cd '" + folder_.string() + "' &&"); }
+  std::string slurp(const std::string& name) { return rooftile::test::slurp(folder_ / name); }
   void write(const std::string& name, const std::string& text) { std::ofstream(folder_ / name, std::ios::binary) << text; }
   static std::string trace(const std::string& run) { return std::string("'") + ROOFTILE_SOURCE_DIR + "/tests/data/traces/" + run + ".json.gz'"; }
 

@@ -90,7 +90,9 @@ TEST_F(CompiledRules, SumsBelongToNormsAndOddLogitsArePadded) {
   int pads = 0;
   for (const LoweredCall& call : calls(small(), OpKind::lm_head, StepPhase::backward)) {
     if (call.part == "pad") ++pads;
-    if (call.call.kernel == KernelClass::gemm) EXPECT_EQ(std::max({call.call.gemm().m, call.call.gemm().n, call.call.gemm().k}), 8192);
+    if (call.call.kernel == KernelClass::gemm) {
+      EXPECT_EQ(std::max({call.call.gemm().m, call.call.gemm().n, call.call.gemm().k}), 8192);
+    }
   }
   EXPECT_EQ(pads, 2);
   ModelSpec even = small();
