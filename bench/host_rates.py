@@ -16,17 +16,16 @@ import subprocess
 import sys
 import tempfile
 
+import steps
+
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "hardware", "measurements")
 TENSORS = {"gpt2": 148, "llama-3.2-1b": 146, "bert-large": 393, "pythia-410m": 292, "opt-125m": 196}  # parameter tensors of the training runs of 16 tokens
 ENDS = ("embedding", "head", "optimizer", "step")  # segments that are there once
 
 
-def counts(binary, config, phase, batch, seq, context, precision, attention, recompute):
+def counts(binary, config, run):
     """Kernels that Python launches and operators, by pass, of a step as the eager profile has it."""
-    command = [binary, "estimate", config, "--device", "h200_sxm", "--phase", phase, "--mbs", str(batch), "--precision", precision, "--dtype", "bf16", "--runtime", "torch-eager", "--format", "json"]
-    command += ["--context", str(context)] if phase == "decode" else ["--seq", str(seq)] if seq else []
-    command += ["--attention", "standard"] if attention == "eager" else []
-    command += ["--recompute", "full"] if recompute else []
+    command = steps.command_of(binary, config, run)
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         return None
@@ -70,8 +69,8 @@ def main():
             key = (r["cls"], r["precision"], r["attention"], r["phase"], r["layers"])
             if key not in by_run:
                 json.dump(configs[f"{r['cls']}-{r['layers']}"], open(config, "w"))
-                phase = "train" if r["phase"] == "recompute" else r["phase"]
-                by_run[key] = counts(binary, config, phase, 1, 0 if r["cls"] == "ViT" else 16, 32, r["precision"], r["attention"], r["phase"] == "recompute")
+                recompute = r["phase"] == "recompute"
+                by_run[key] = counts(binary, config, dict(r, model=r["cls"].lower(), phase="train" if recompute else r["phase"], batch="1", seq="16", context="32", compiled="False", recompute=str(recompute)))
             return by_run[key]
 
         deep = {(r["cls"], r["precision"], r["attention"], r["phase"], r["part"]): r for r in table if r["layers"] == "6"}
@@ -103,7 +102,7 @@ def main():
             if r["seq"] != "16" or not r["step_ms"]:
                 continue
             json.dump(models[r["model"]], open(config, "w"))
-            kernels, operators = counts(binary, config, r["phase"], 1, 16, 0, r["precision"], r["attention"], False)
+            kernels, operators = counts(binary, config, r)
             train = r["phase"] == "train"
             kernel, operator = rates["recorded forward" if train else "inference forward"]
             us = kernel * kernels["forward"] + operator * operators["forward"]

