@@ -45,10 +45,7 @@ class CatalogueReader {
       if (other.name == family.name) reader_.refuse(node, "the family '" + family.name + "' stands here twice");
     }
     provenance_ = Fact{};
-    provenance_.source = reader_.source_title(reader_.text(node, "source", Need::optional));
-    provenance_.kind = reader_.text(node, "kind", Need::optional);
-    provenance_.date = reader_.text(node, "date", Need::optional);
-    provenance_.note = reader_.text(node, "note", Need::optional);
+    reader_.provenance(node, Need::optional, provenance_);
     provenance_.section = "families";
 
     dtypes(node, family);

@@ -167,6 +167,13 @@ std::vector<int> HardwareReader::integers(const YamlNode& map, std::string_view 
   return values;
 }
 
+void HardwareReader::provenance(const YamlNode& node, Need need, Fact& fact) {
+  fact.source = source_title(text(node, "source", need));
+  fact.kind = text(node, "kind", need);
+  fact.date = text(node, "date", need);
+  fact.note = text(node, "note", Need::optional);
+}
+
 std::string HardwareReader::source_title(const std::string& source) const {
   const std::size_t colon = source.find(':');
   const auto entry = sources_.find(source.substr(0, colon));
@@ -205,10 +212,7 @@ std::optional<Fact> HardwareReader::fact(const YamlNode& node, std::string key, 
   fact.value = value * scale->scale;
   if (!std::isfinite(fact.value)) refuse(value_node, "'" + fact.key + "' is out of range");
   fact.unit = scale->base;
-  fact.source = source_title(text(node, "source", Need::optional));
-  fact.kind = text(node, "kind", Need::optional);
-  fact.date = text(node, "date", Need::optional);
-  fact.note = text(node, "note", Need::optional);
+  provenance(node, Need::optional, fact);
   if (!fact.kind.empty() && std::find(kFactKinds.begin(), kFactKinds.end(), fact.kind) == kFactKinds.end()) {
     refuse(*node.find("kind"), "unknown kind '" + fact.kind + "'", did_you_mean(fact.kind, std::vector<std::string>(kFactKinds.begin(), kFactKinds.end())));
   }

@@ -53,6 +53,9 @@ class HardwareReader {
   double number(const YamlNode& map, std::string_view key, std::string_view unit, std::string_view section, std::vector<Fact>& facts, Need need, double otherwise = 0,
                 std::string_view prefix = {});
 
+  // Reads source, kind, date and note of an entry; `need` speaks of the first three.
+  void provenance(const YamlNode& node, Need need, Fact& fact);
+
   // A source as it is shown: an entry of the file's `sources:` ("h100_whitepaper", "h100_whitepaper: table 3") is replaced by its title.
   std::string source_title(const std::string& source) const;
 

@@ -217,10 +217,7 @@ std::vector<LoweringRule> read_rules(HardwareReader& reader, const YamlNode& lis
     fact.value = static_cast<double>(rule->kernels.size());
     fact.unit = "kernel";
     fact.section = "rules";
-    fact.source = reader.source_title(reader.text(node, "source", Need::required));
-    fact.kind = reader.text(node, "kind", Need::required);
-    fact.date = reader.text(node, "date", Need::required);
-    fact.note = reader.text(node, "note", Need::optional);
+    reader.provenance(node, Need::required, fact);
     facts.push_back(std::move(fact));
     rules.push_back(std::move(*rule));
     if (!reader.ok()) break;

@@ -161,10 +161,7 @@ class RuntimeReader {
     fact.value = static_cast<double>(lines.size());
     fact.unit = "operation";
     fact.section = "saves";
-    fact.source = reader_.source_title(reader_.text(node, "source", Need::optional));
-    fact.kind = reader_.text(node, "kind", Need::optional);
-    fact.date = reader_.text(node, "date", Need::optional);
-    fact.note = reader_.text(node, "note", Need::optional);
+    reader_.provenance(node, Need::optional, fact);
     runtime_.facts.push_back(std::move(fact));
     runtime_.memory_programs.push_back(std::move(*program));
   }

@@ -247,40 +247,28 @@ std::string elements(std::int64_t count) { return human(static_cast<double>(coun
 }  // namespace
 
 std::string short_shape(const KernelCall& call) {
-  switch (call.kernel) {
-    case KernelClass::gemm: {
+  switch (shape_of(call.kernel)) {
+    case ShapeKind::gemm: {
       const GemmShape& gemm = call.gemm();
       return (gemm.batch > 1 ? fmt::format("{}*", gemm.batch) : "") + fmt::format("{}x{}x{}", gemm.m, gemm.n, gemm.k);
     }
-    case KernelClass::attention: {
+    case ShapeKind::attention: {
       const AttentionShape& a = call.attention();
       const std::string heads = a.kv_heads == a.heads ? fmt::format("{}", a.heads) : fmt::format("{}/{}", a.heads, a.kv_heads);
       const std::string seq = a.seq_q == a.seq_kv ? fmt::format("{}", a.seq_q) : fmt::format("{}/{}", a.seq_q, a.seq_kv);
       return fmt::format("{}*{}x{}x{}", a.batch, heads, seq, a.head_dim);
     }
-    case KernelClass::softmax:
-    case KernelClass::layernorm:
-    case KernelClass::rmsnorm:
-    case KernelClass::column_sum:
-    case KernelClass::row_sum:
-    case KernelClass::log_softmax:
-    case KernelClass::softmax_fp32:
-    case KernelClass::nll:
-    case KernelClass::row_mean:
-    case KernelClass::argmax:
-    case KernelClass::topk:
-    case KernelClass::sort:
-    case KernelClass::layernorm_input:
+    case ShapeKind::row:
       return fmt::format("{}x{}", call.row().rows, call.row().cols);
-    case KernelClass::pointwise:
+    case ShapeKind::pointwise:
       return elements(call.pointwise().numel);
-    case KernelClass::embedding:
+    case ShapeKind::embedding:
       return fmt::format("{} of {}", call.embedding().tokens, call.embedding().vocab);
-    case KernelClass::cross_entropy:
+    case ShapeKind::cross_entropy:
       return fmt::format("{}x{}", call.cross_entropy().tokens, call.cross_entropy().vocab);
-    case KernelClass::optimizer:
+    case ShapeKind::optimizer:
       return elements(call.optimizer().numel);
-    case KernelClass::collective:
+    case ShapeKind::collective:
       return fmt::format("{} x{}", human(static_cast<double>(call.collective().bytes), "B"), call.collective().ranks);
   }
   return "";

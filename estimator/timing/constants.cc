@@ -108,16 +108,21 @@ Constants resolve_constants(const Machine& machine, Mode mode) {
   constants.kv_write = lookup.find("protocol.kv_write").value_or(0);
   constants.dram_latency_s = lookup.get("dram.latency_s", 0);
   constants.dram_write_cost = lookup.find("dram.write_cost").value_or(0);
-  constants.stream_convert_s = lookup.find("stream.convert_s").value_or(0);
-  constants.stream_flop_s = lookup.find("stream.flop_s").value_or(0);
-  constants.stream_warp_cycles = lookup.find("stream.warp_cycles").value_or(0);
-  constants.stream_single_cycles = lookup.find("stream.single_cycles").value_or(0);
-  constants.stream_convert_cycles = lookup.find("stream.convert_cycles").value_or(0);
-  constants.stream_partial_s = lookup.find("stream.partial_s").value_or(0);
-  constants.stream_vector_s = lookup.find("stream.vector_s").value_or(0);
-  constants.stream_reduce_s = lookup.find("stream.reduce_s").value_or(0);
-  constants.stream_load_s = lookup.find("stream.load_s").value_or(0);
-  constants.stream_start_s = lookup.find("stream.start_s").value_or(0);
+  struct StreamConstant {
+    std::string_view key;
+    double Constants::*value;
+  };
+  constexpr StreamConstant kStream[] = {{"stream.convert_s", &Constants::stream_convert_s},
+                                        {"stream.flop_s", &Constants::stream_flop_s},
+                                        {"stream.warp_cycles", &Constants::stream_warp_cycles},
+                                        {"stream.single_cycles", &Constants::stream_single_cycles},
+                                        {"stream.convert_cycles", &Constants::stream_convert_cycles},
+                                        {"stream.partial_s", &Constants::stream_partial_s},
+                                        {"stream.vector_s", &Constants::stream_vector_s},
+                                        {"stream.reduce_s", &Constants::stream_reduce_s},
+                                        {"stream.load_s", &Constants::stream_load_s},
+                                        {"stream.start_s", &Constants::stream_start_s}};
+  for (const StreamConstant& c : kStream) constants.*c.value = lookup.find(c.key).value_or(0);
   constants.stream_flop_slots = lookup.find("stream.flop_slots").value_or(1);
   constants.stream_efficiency = lookup.get("dram.efficiency", 1);
   constants.sm_bytes_per_clock = lookup.get("sm.bytes_per_clock", 0);

@@ -54,8 +54,8 @@ std::size_t hash_of(const KernelCall& call) {
   Mixer mixer{0};
   mixer.add(static_cast<std::uint64_t>(call.kernel) | static_cast<std::uint64_t>(call.dtype) << 8 | static_cast<std::uint64_t>(call.pass) << 16 |
             static_cast<std::uint64_t>(call.impl) << 24);
-  switch (call.kernel) {
-    case KernelClass::gemm: {
+  switch (shape_of(call.kernel)) {
+    case ShapeKind::gemm: {
       const GemmShape& s = call.gemm();
       mixer.add_all(s.m, s.n, s.k, s.batch);
       if (s.b_bytes > 0) mixer.add(static_cast<std::uint64_t>(s.b_bytes));
@@ -63,42 +63,30 @@ std::size_t hash_of(const KernelCall& call) {
                 static_cast<std::uint64_t>(s.epilogue) << 24 | static_cast<std::uint64_t>(s.grouped) << 32);
       break;
     }
-    case KernelClass::attention: {
+    case ShapeKind::attention: {
       const AttentionShape& s = call.attention();
       mixer.add_all(s.batch, s.heads, s.kv_heads, s.seq_q, s.seq_kv, s.head_dim, s.v_head_dim, s.window);
       mixer.add(static_cast<std::uint64_t>(s.causal) | static_cast<std::uint64_t>(s.kernel) << 8 | static_cast<std::uint64_t>(s.mask) << 16);
       break;
     }
-    case KernelClass::softmax:
-    case KernelClass::layernorm:
-    case KernelClass::rmsnorm:
-    case KernelClass::column_sum:
-    case KernelClass::row_sum:
-    case KernelClass::log_softmax:
-    case KernelClass::softmax_fp32:
-    case KernelClass::nll:
-    case KernelClass::row_mean:
-    case KernelClass::argmax:
-    case KernelClass::topk:
-    case KernelClass::sort:
-    case KernelClass::layernorm_input:
+    case ShapeKind::row:
       mixer.add_all(call.row().rows, call.row().cols);
       break;
-    case KernelClass::pointwise:
+    case ShapeKind::pointwise:
       mixer.add_all(call.pointwise().kind, call.pointwise().numel, call.pointwise().to);
       break;
-    case KernelClass::embedding:
+    case ShapeKind::embedding:
       mixer.add_all(call.embedding().tokens, call.embedding().vocab, call.embedding().hidden);
       break;
-    case KernelClass::cross_entropy:
+    case ShapeKind::cross_entropy:
       mixer.add_all(call.cross_entropy().tokens, call.cross_entropy().vocab);
       break;
-    case KernelClass::optimizer: {
+    case ShapeKind::optimizer: {
       const OptimizerShape& s = call.optimizer();
       mixer.add_all(s.kind, s.numel, s.state, s.gradient, s.main_weights);
       break;
     }
-    case KernelClass::collective: {
+    case ShapeKind::collective: {
       const CollectiveShape& s = call.collective();
       mixer.add_all(s.kind, s.bytes, s.ranks, s.nodes);
       break;
@@ -110,8 +98,8 @@ std::size_t hash_of(const KernelCall& call) {
 std::string print_shape(const KernelCall& call) {
   std::string text;
   const std::string_view pass = call.pass == Pass::bwd ? "bwd" : "fwd";
-  switch (call.kernel) {
-    case KernelClass::gemm: {
+  switch (shape_of(call.kernel)) {
+    case ShapeKind::gemm: {
       const GemmShape& s = call.gemm();
       put(text, "m", s.m), put(text, "n", s.n), put(text, "k", s.k), put(text, "batch", s.batch), put(text, "layout", name_of(s.layout));
       if (s.out != default_out(call.dtype)) put(text, "out", name_of(s.out));
@@ -121,7 +109,7 @@ std::string print_shape(const KernelCall& call) {
       if (s.b_bytes > 0) put(text, "b_bytes", s.b_bytes);
       break;
     }
-    case KernelClass::attention: {
+    case ShapeKind::attention: {
       const AttentionShape& s = call.attention();
       put(text, "batch", s.batch), put(text, "heads", s.heads), put(text, "kv_heads", s.kv_heads), put(text, "seq_q", s.seq_q), put(text, "seq_kv", s.seq_kv),
           put(text, "head_dim", s.head_dim);
@@ -133,37 +121,25 @@ std::string print_shape(const KernelCall& call) {
       if (s.kernel != AttentionKernel::fastest) put(text, "kernel", name_of(s.kernel));
       break;
     }
-    case KernelClass::softmax:
-    case KernelClass::layernorm:
-    case KernelClass::rmsnorm:
-    case KernelClass::column_sum:
-    case KernelClass::row_sum:
-    case KernelClass::log_softmax:
-    case KernelClass::softmax_fp32:
-    case KernelClass::nll:
-    case KernelClass::row_mean:
-    case KernelClass::argmax:
-    case KernelClass::topk:
-    case KernelClass::sort:
-    case KernelClass::layernorm_input:
+    case ShapeKind::row:
       put(text, "rows", call.row().rows), put(text, "cols", call.row().cols);
       if (has_row_passes(call.kernel)) put(text, "pass", pass);
       break;
-    case KernelClass::pointwise: {
+    case ShapeKind::pointwise: {
       const PointwiseShape& s = call.pointwise();
       put(text, "kind", name_of(s.kind)), put(text, "numel", s.numel);
       if (s.to != default_to(s.kind, call.dtype)) put(text, "to", name_of(s.to));
       break;
     }
-    case KernelClass::embedding: {
+    case ShapeKind::embedding: {
       const EmbeddingShape& s = call.embedding();
       put(text, "tokens", s.tokens), put(text, "vocab", s.vocab), put(text, "hidden", s.hidden), put(text, "pass", pass);
       break;
     }
-    case KernelClass::cross_entropy:
+    case ShapeKind::cross_entropy:
       put(text, "tokens", call.cross_entropy().tokens), put(text, "vocab", call.cross_entropy().vocab), put(text, "pass", pass);
       break;
-    case KernelClass::optimizer: {
+    case ShapeKind::optimizer: {
       const OptimizerShape& s = call.optimizer();
       put(text, "kind", kOptimizerNames[static_cast<std::size_t>(s.kind)]), put(text, "numel", s.numel);
       if (s.state != call.dtype) put(text, "state", name_of(s.state));
@@ -171,7 +147,7 @@ std::string print_shape(const KernelCall& call) {
       if (s.main_weights) put(text, "main_weights", 1);
       break;
     }
-    case KernelClass::collective: {
+    case ShapeKind::collective: {
       const CollectiveShape& s = call.collective();
       put(text, "kind", name_of(s.kind)), put(text, "bytes", s.bytes), put(text, "ranks", s.ranks), put(text, "nodes", s.nodes);
       break;

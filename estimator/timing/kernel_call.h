@@ -117,8 +117,45 @@ enum class KernelClass : std::uint8_t {
 };
 inline constexpr std::size_t kKernelClasses = 20;
 
-// Whether the shape of a class is a RowShape, and whether such a class has a backward kernel of its own.
-constexpr bool is_row_kernel(KernelClass kernel) { return (kernel >= KernelClass::softmax && kernel <= KernelClass::row_sum) || kernel >= KernelClass::log_softmax; }
+// What the shape of a class is: the alternatives of KernelCall::shape.
+enum class ShapeKind : std::uint8_t { gemm, attention, row, pointwise, embedding, cross_entropy, optimizer, collective };
+constexpr ShapeKind shape_of(KernelClass kernel) {
+  switch (kernel) {
+    case KernelClass::gemm:
+      return ShapeKind::gemm;
+    case KernelClass::attention:
+      return ShapeKind::attention;
+    case KernelClass::pointwise:
+      return ShapeKind::pointwise;
+    case KernelClass::embedding:
+      return ShapeKind::embedding;
+    case KernelClass::cross_entropy:
+      return ShapeKind::cross_entropy;
+    case KernelClass::optimizer:
+      return ShapeKind::optimizer;
+    case KernelClass::collective:
+      return ShapeKind::collective;
+    case KernelClass::softmax:
+    case KernelClass::layernorm:
+    case KernelClass::rmsnorm:
+    case KernelClass::column_sum:
+    case KernelClass::row_sum:
+    case KernelClass::log_softmax:
+    case KernelClass::softmax_fp32:
+    case KernelClass::nll:
+    case KernelClass::row_mean:
+    case KernelClass::argmax:
+    case KernelClass::topk:
+    case KernelClass::sort:
+    case KernelClass::layernorm_input:
+      return ShapeKind::row;
+  }
+  return ShapeKind::row;
+}
+
+// Whether the shape of a class is a RowShape, whether such a class has a backward kernel of its own, and whether only PyTorch has it.
+constexpr bool is_row_kernel(KernelClass kernel) { return shape_of(kernel) == ShapeKind::row; }
+constexpr bool is_torch_only(KernelClass kernel) { return kernel >= KernelClass::log_softmax; }
 constexpr bool has_row_passes(KernelClass kernel) {
   return (kernel >= KernelClass::softmax && kernel <= KernelClass::rmsnorm) || (kernel >= KernelClass::log_softmax && kernel <= KernelClass::nll) ||
          kernel == KernelClass::layernorm_input;

@@ -21,34 +21,22 @@ constexpr std::size_t kPointwiseKinds = 0
     ;
 
 std::string_view keys_of(KernelClass kernel) {
-  switch (kernel) {
-    case KernelClass::gemm:
+  switch (shape_of(kernel)) {
+    case ShapeKind::gemm:
       return "m n k batch layout out accumulate epilogue grouped b_bytes impl";
-    case KernelClass::attention:
+    case ShapeKind::attention:
       return "batch heads kv_heads seq_q seq_kv head_dim v_head_dim causal window mask pass kernel impl";
-    case KernelClass::softmax:
-    case KernelClass::layernorm:
-    case KernelClass::rmsnorm:
-    case KernelClass::column_sum:
-    case KernelClass::row_sum:
-    case KernelClass::log_softmax:
-    case KernelClass::softmax_fp32:
-    case KernelClass::nll:
-    case KernelClass::row_mean:
-    case KernelClass::argmax:
-    case KernelClass::topk:
-    case KernelClass::sort:
-    case KernelClass::layernorm_input:
+    case ShapeKind::row:
       return "rows cols pass impl";
-    case KernelClass::pointwise:
+    case ShapeKind::pointwise:
       return "kind numel to impl";
-    case KernelClass::embedding:
+    case ShapeKind::embedding:
       return "tokens vocab hidden pass impl";
-    case KernelClass::cross_entropy:
+    case ShapeKind::cross_entropy:
       return "tokens vocab pass impl";
-    case KernelClass::optimizer:
+    case ShapeKind::optimizer:
       return "kind numel state gradient main_weights impl";
-    case KernelClass::collective:
+    case ShapeKind::collective:
       return "kind bytes ranks nodes impl";
   }
   return "";
@@ -272,27 +260,15 @@ CollectiveShape read_collective(Fields& fields) {
 }
 
 void read_shape(Fields& fields, KernelCall& call) {
-  switch (call.kernel) {
-    case KernelClass::gemm:
+  switch (shape_of(call.kernel)) {
+    case ShapeKind::gemm:
       call.shape = read_gemm(fields, call.dtype);
       return;
-    case KernelClass::attention:
+    case ShapeKind::attention:
       call.pass = fields.pass();
       call.shape = read_attention(fields);
       return;
-    case KernelClass::softmax:
-    case KernelClass::layernorm:
-    case KernelClass::rmsnorm:
-    case KernelClass::column_sum:
-    case KernelClass::row_sum:
-    case KernelClass::log_softmax:
-    case KernelClass::softmax_fp32:
-    case KernelClass::nll:
-    case KernelClass::row_mean:
-    case KernelClass::argmax:
-    case KernelClass::topk:
-    case KernelClass::sort:
-    case KernelClass::layernorm_input: {
+    case ShapeKind::row: {
       call.pass = fields.pass();
       if (call.pass == Pass::bwd && !has_row_passes(call.kernel)) fields.set_error(std::string(name_of(call.kernel)) + " has no backward pass of its own", "leave pass out");
       if (call.kernel == KernelClass::layernorm_input) call.pass = Pass::bwd;
@@ -301,10 +277,10 @@ void read_shape(Fields& fields, KernelCall& call) {
       call.shape = shape;
       return;
     }
-    case KernelClass::pointwise:
+    case ShapeKind::pointwise:
       call.shape = read_pointwise(fields, call.dtype);
       return;
-    case KernelClass::embedding: {
+    case ShapeKind::embedding: {
       call.pass = fields.pass();
       const EmbeddingShape shape{fields.size("tokens"), fields.size("vocab"), fields.size("hidden")};
       fields.tensor("table", {shape.vocab, shape.hidden});
@@ -312,14 +288,14 @@ void read_shape(Fields& fields, KernelCall& call) {
       call.shape = shape;
       return;
     }
-    case KernelClass::cross_entropy: {
+    case ShapeKind::cross_entropy: {
       call.pass = fields.pass();
       const CrossEntropyShape shape{fields.size("tokens"), fields.size("vocab")};
       fields.tensor("logits", {shape.tokens, shape.vocab});
       call.shape = shape;
       return;
     }
-    case KernelClass::optimizer: {
+    case ShapeKind::optimizer: {
       OptimizerShape shape;
       shape.kind = static_cast<OptimizerKind>(fields.choice("kind", kOptimizerNames, 0));
       shape.numel = fields.size("numel");
@@ -329,7 +305,7 @@ void read_shape(Fields& fields, KernelCall& call) {
       call.shape = shape;
       return;
     }
-    case KernelClass::collective:
+    case ShapeKind::collective:
       call.shape = read_collective(fields);
       return;
   }

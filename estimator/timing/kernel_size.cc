@@ -21,41 +21,29 @@ double look_up(std::string_view key, const Size (&sizes)[n]) {
 
 double size_of(const KernelCall& call, std::string_view key) {
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
-  switch (call.kernel) {
-    case KernelClass::gemm: {
+  switch (shape_of(call.kernel)) {
+    case ShapeKind::gemm: {
       const GemmShape& s = call.gemm();
       if (key == "alignment") return alignment_of(s, call.dtype);
       return look_up(key, {{"m", real(s.m)}, {"n", real(s.n)}, {"k", real(s.k)}, {"batch", real(s.batch)}});
     }
-    case KernelClass::attention: {
+    case ShapeKind::attention: {
       const AttentionShape& s = call.attention();
       return look_up(key, {{"heads", real(s.batch) * real(s.heads)}, {"seq_q", real(s.seq_q)}, {"seq_kv", real(s.seq_kv)}, {"head_dim", real(s.head_dim)}});
     }
-    case KernelClass::softmax:
-    case KernelClass::layernorm:
-    case KernelClass::rmsnorm:
-    case KernelClass::column_sum:
-    case KernelClass::row_sum:
-    case KernelClass::log_softmax:
-    case KernelClass::softmax_fp32:
-    case KernelClass::nll:
-    case KernelClass::row_mean:
-    case KernelClass::argmax:
-    case KernelClass::topk:
-    case KernelClass::sort:
-    case KernelClass::layernorm_input:
+    case ShapeKind::row:
       return look_up(key, {{"rows", real(call.row().rows)}, {"cols", real(call.row().cols)}});
-    case KernelClass::pointwise:
+    case ShapeKind::pointwise:
       return look_up(key, {{"numel", real(call.pointwise().numel)}});
-    case KernelClass::optimizer:
+    case ShapeKind::optimizer:
       return look_up(key, {{"numel", real(std::get<OptimizerShape>(call.shape).numel)}});
-    case KernelClass::embedding: {
+    case ShapeKind::embedding: {
       const EmbeddingShape& s = call.embedding();
       return look_up(key, {{"tokens", real(s.tokens)}, {"vocab", real(s.vocab)}, {"hidden", real(s.hidden)}});
     }
-    case KernelClass::cross_entropy:
+    case ShapeKind::cross_entropy:
       return look_up(key, {{"tokens", real(call.cross_entropy().tokens)}, {"vocab", real(call.cross_entropy().vocab)}});
-    case KernelClass::collective:
+    case ShapeKind::collective:
       return look_up(key, {{"bytes", real(call.collective().bytes)}, {"ranks", real(call.collective().ranks)}, {"nodes", real(call.collective().nodes)}});
   }
   return 0;

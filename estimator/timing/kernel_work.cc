@@ -254,34 +254,22 @@ KernelWork collective_work(const CollectiveShape& s) {
 }  // namespace
 
 KernelWork work_of(const KernelCall& call) {
-  switch (call.kernel) {
-    case KernelClass::gemm:
+  switch (shape_of(call.kernel)) {
+    case ShapeKind::gemm:
       return gemm_work(call.gemm(), call.dtype);
-    case KernelClass::attention:
+    case ShapeKind::attention:
       return attention_work(call.attention(), call.dtype, call.pass);
-    case KernelClass::softmax:
-    case KernelClass::layernorm:
-    case KernelClass::rmsnorm:
-    case KernelClass::column_sum:
-    case KernelClass::row_sum:
-    case KernelClass::log_softmax:
-    case KernelClass::softmax_fp32:
-    case KernelClass::nll:
-    case KernelClass::row_mean:
-    case KernelClass::argmax:
-    case KernelClass::topk:
-    case KernelClass::sort:
-    case KernelClass::layernorm_input:
+    case ShapeKind::row:
       return row_work(call.kernel, call.row(), call.dtype, call.pass);
-    case KernelClass::pointwise:
+    case ShapeKind::pointwise:
       return pointwise_work(call.pointwise(), call.dtype);
-    case KernelClass::embedding:
+    case ShapeKind::embedding:
       return embedding_work(call.embedding(), call.dtype, call.pass);
-    case KernelClass::cross_entropy:
+    case ShapeKind::cross_entropy:
       return cross_entropy_work(call.cross_entropy(), call.dtype, call.pass);
-    case KernelClass::optimizer:
+    case ShapeKind::optimizer:
       return optimizer_work(call.optimizer(), call.dtype);
-    case KernelClass::collective:
+    case ShapeKind::collective:
       return collective_work(call.collective());
   }
   return {};

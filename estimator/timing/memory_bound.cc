@@ -9,6 +9,18 @@
 namespace rooftile {
 namespace {
 
+// What follows from a kernel's time and its parts.
+void finish(KernelTime& time, const KernelCall& call, const KernelWork& work, const Constants& constants, double ideal_dram_s, double ideal_core_s) {
+  time.attainable_s = std::min(time.time_s, std::max(ideal_dram_s / constants.stream_efficiency, ideal_core_s) + constants.stream_launch_s);
+  if (time.launch_s + time.latency_s > std::max(time.dram_s, time.compute_s)) {
+    time.bound = time.launch_s > time.latency_s ? Bound::launch : Bound::latency;
+  } else {
+    time.bound = time.compute_s > time.dram_s ? Bound::compute : Bound::dram;
+  }
+  time.flops_executed = work.flops;
+  time.family = name_of(call.kernel);
+}
+
 constexpr double kCtaElements = 2048;  // that one CTA of a streaming kernel handles
 constexpr double kWarpRow = 1024;      // longest row that a softmax keeps in one warp's registers
 constexpr double kRowsInWork = 8;      // CTAs of 256 threads on one SM, a row each
@@ -132,15 +144,8 @@ KernelTime own_time(const KernelCall& call, const Device& device, const Constant
   time.dram_s = dram;
   time.latency_s = trip_s + chain + (body - std::max(dram, compute));
   time.launch_s = fixed;
-  time.attainable_s = std::min(time.time_s, std::max(ideal_dram / constants.stream_efficiency, ideal_core) + constants.stream_launch_s);
-  if (time.launch_s + time.latency_s > std::max(dram, compute)) {
-    time.bound = time.launch_s > time.latency_s ? Bound::launch : Bound::latency;
-  } else {
-    time.bound = compute > dram ? Bound::compute : Bound::dram;
-  }
-  time.flops_executed = work.flops;
+  finish(time, call, work, constants, ideal_dram, ideal_core);
   time.bytes_moved = work.bytes() + static_cast<Count>(plan.again_bytes);
-  time.family = name_of(call.kernel);
   time.waves = plan.trips > 0 ? plan.waves : 0;
   return time;
 }
@@ -184,15 +189,8 @@ KernelTime memory_bound_time(const KernelCall& call, const Device& device, const
   time.dram_s = dram;
   time.latency_s = constants.dram_latency_s + (spread - dram);
   time.launch_s = fixed;
-  time.attainable_s = std::min(time.time_s, std::max(ideal_dram / constants.stream_efficiency, ideal_core) + constants.stream_launch_s);
-  if (time.launch_s + time.latency_s > std::max(dram, compute)) {
-    time.bound = time.launch_s > time.latency_s ? Bound::launch : Bound::latency;
-  } else {
-    time.bound = compute > dram ? Bound::compute : Bound::dram;
-  }
-  time.flops_executed = work.flops;
+  finish(time, call, work, constants, ideal_dram, ideal_core);
   time.bytes_moved = work.bytes() + static_cast<Count>(again);
-  time.family = name_of(call.kernel);
   return time;
 }
 

@@ -55,20 +55,12 @@ std::string attention_reason(const KernelCall& call, const Device& device) {
 }  // namespace
 
 std::string unsupported_reason(const KernelCall& call, const Device& device) {
+  if (is_torch_only(call.kernel) && call.impl == Impl::rooftile) return "there is no kernel of this project for " + std::string(name_of(call.kernel)) + "; use impl=torch";
   switch (call.kernel) {
     case KernelClass::gemm:
       return gemm_reason(call, device);
     case KernelClass::attention:
       return attention_reason(call, device);
-    case KernelClass::log_softmax:
-    case KernelClass::softmax_fp32:
-    case KernelClass::nll:
-    case KernelClass::row_mean:
-    case KernelClass::argmax:
-    case KernelClass::topk:
-    case KernelClass::sort:
-    case KernelClass::layernorm_input:
-      return call.impl == Impl::rooftile ? "there is no kernel of this project for " + std::string(name_of(call.kernel)) + "; use impl=torch" : "";
     default:
       return "";
   }

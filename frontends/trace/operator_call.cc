@@ -20,13 +20,7 @@ OperatorCall refused(std::string reason) {
 template <typename Shape>
 OperatorCall accepted(KernelClass kernel, DType dtype, Pass pass, Impl impl, Shape shape) {
   OperatorCall result;
-  KernelCall call;
-  call.kernel = kernel;
-  call.dtype = dtype;
-  call.pass = pass;
-  call.impl = impl;
-  call.shape = shape;
-  result.call = call;
+  result.call = KernelCall{kernel, dtype, pass, impl, shape};
   return result;
 }
 
