@@ -19,19 +19,6 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-template <typename Names>
-std::optional<std::size_t> position(const Names& names, std::string_view word) {
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == word) return i;
-  }
-  return std::nullopt;
-}
-
-template <typename Names>
-std::string near(const Names& names, std::string_view word) {
-  return did_you_mean(word, std::vector<std::string>(names.begin(), names.end()));
-}
-
 std::optional<double> number_of(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

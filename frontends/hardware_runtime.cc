@@ -16,10 +16,8 @@ constexpr std::array<std::string_view, 5> kAttentionNames = {"fastest", "standar
 // Index of a word in a list of names, or an error at the node.
 template <std::size_t size>
 std::optional<std::size_t> index_of(HardwareReader& reader, const YamlNode& node, std::string_view word, const std::array<std::string_view, size>& names, const std::string& what) {
-  for (std::size_t i = 0; i < size; ++i) {
-    if (names[i] == word) return i;
-  }
-  reader.refuse(node, "unknown " + what + " '" + std::string(word.substr(0, 60)) + "'", did_you_mean(word, std::vector<std::string>(names.begin(), names.end())));
+  if (const auto index = position(names, word)) return index;
+  reader.refuse(node, "unknown " + what + " '" + std::string(word.substr(0, 60)) + "'", near(names, word));
   return std::nullopt;
 }
 
