@@ -25,12 +25,13 @@ struct CublasLt {
   std::string version, path, missing = "built without cublasLt.h";
 #ifdef ROOFTILE_HAS_CUBLASLT
   cublasLtHandle_t handle = nullptr;
-#define ROOFTILE_CUBLASLT(X)                                                                                                                                       \
-  X(cublasLtCreate)                                                                                                                                                \
-  X(cublasLtDestroy)                                                                                                                                               \
-  X(cublasLtGetVersion)                                                                                                                                            \
-  X(cublasLtMatmul) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulAlgoConfigGetAttribute) X(cublasLtMatmulDescInit_internal) X(cublasLtMatmulDescSetAttribute) \
-      X(cublasLtMatrixLayoutInit_internal) X(cublasLtMatrixLayoutSetAttribute) X(cublasLtMatmulPreferenceInit_internal) X(cublasLtMatmulPreferenceSetAttribute)    \
+#define ROOFTILE_CUBLASLT(X)                                                                                                                                    \
+  X(cublasLtCreate)                                                                                                                                             \
+  X(cublasLtDestroy)                                                                                                                                            \
+  X(cublasLtGetVersion)                                                                                                                                         \
+  X(cublasLtMatmul)                                                                                                                                             \
+  X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulAlgoConfigGetAttribute) X(cublasLtMatmulDescInit_internal) X(cublasLtMatmulDescSetAttribute)                \
+      X(cublasLtMatrixLayoutInit_internal) X(cublasLtMatrixLayoutSetAttribute) X(cublasLtMatmulPreferenceInit_internal) X(cublasLtMatmulPreferenceSetAttribute) \
           X(cublasLtGetStatusString)
 #define X(name) decltype(&::name) name = nullptr;
   ROOFTILE_CUBLASLT(X)
@@ -42,12 +43,13 @@ struct Cudnn {
   std::string version, path, missing = "built without cudnn.h";
 #ifdef ROOFTILE_HAS_CUDNN
   cudnnHandle_t handle = nullptr;
-#define ROOFTILE_CUDNN(X)                                                                                                                                           \
-  X(cudnnCreate)                                                                                                                                                    \
-  X(cudnnDestroy)                                                                                                                                                   \
-  X(cudnnSetStream)                                                                                                                                                 \
-  X(cudnnGetVersion) X(cudnnGetErrorString) X(cudnnGetLastErrorString) X(cudnnBackendCreateDescriptor) X(cudnnBackendDestroyDescriptor) X(cudnnBackendSetAttribute) \
-      X(cudnnBackendGetAttribute) X(cudnnBackendFinalize) X(cudnnBackendExecute)
+#define ROOFTILE_CUDNN(X)                                                                                                                                                    \
+  X(cudnnCreate)                                                                                                                                                             \
+  X(cudnnDestroy)                                                                                                                                                            \
+  X(cudnnSetStream)                                                                                                                                                          \
+  X(cudnnGetVersion)                                                                                                                                                         \
+  X(cudnnGetErrorString) X(cudnnGetLastErrorString) X(cudnnBackendCreateDescriptor) X(cudnnBackendDestroyDescriptor) X(cudnnBackendSetAttribute) X(cudnnBackendGetAttribute) \
+      X(cudnnBackendFinalize) X(cudnnBackendExecute)
 #define X(name) decltype(&::name) name = nullptr;
   ROOFTILE_CUDNN(X)
 #undef X

@@ -18,13 +18,14 @@ struct PointwiseOperands {
 };
 
 // name, inputs, outputs; the body stands in pointwise.cu and the reference in pointwise_problem.cc.
-#define ROOFTILE_POINTWISE(X)                                                                                                                                                    \
-  X(copy, 1, 1)                                                                                                                                                                  \
-  X(fill, 0, 1)                                                                                                                                                                  \
-  X(add, 2, 1)                                                                                                                                                                   \
-  X(sub, 2, 1) X(mul, 2, 1) X(div, 2, 1) X(scale, 1, 1) X(relu, 1, 1) X(relu_backward, 2, 1) X(gelu, 1, 1) X(gelu_backward, 2, 1) X(silu, 1, 1) X(silu_backward, 2, 1)           \
-      X(silu_mul, 2, 1) X(silu_mul_backward, 3, 2) X(gelu_mul, 2, 1) X(gelu_mul_backward, 3, 2) X(tanh, 1, 1) X(tanh_backward, 2, 1) X(sigmoid, 1, 1) X(exp, 1, 1) X(sqrt, 1, 1) \
-          X(unary, 1, 1) X(special, 1, 1)
+#define ROOFTILE_POINTWISE(X)                                                                                                                                                 \
+  X(copy, 1, 1)                                                                                                                                                               \
+  X(fill, 0, 1)                                                                                                                                                               \
+  X(add, 2, 1)                                                                                                                                                                \
+  X(sub, 2, 1)                                                                                                                                                                \
+  X(mul, 2, 1) X(div, 2, 1) X(scale, 1, 1) X(relu, 1, 1) X(relu_backward, 2, 1) X(gelu, 1, 1) X(gelu_backward, 2, 1) X(silu, 1, 1) X(silu_backward, 2, 1) X(silu_mul, 2, 1)   \
+      X(silu_mul_backward, 3, 2) X(gelu_mul, 2, 1) X(gelu_mul_backward, 3, 2) X(tanh, 1, 1) X(tanh_backward, 2, 1) X(sigmoid, 1, 1) X(exp, 1, 1) X(sqrt, 1, 1) X(unary, 1, 1) \
+          X(special, 1, 1)
 
 // False: no such kernel for this type.
 bool launch_pointwise(cudaStream_t stream, std::string_view op, Type type, const PointwiseOperands& operands);
